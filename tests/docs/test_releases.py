@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import SettingOrigin, StreamConfiguration, StreamManager, __version__
+from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.state.scopes import Scope
 from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.store import open_store
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import IllegalState
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.integrity.root_integrity import check_root
@@ -272,3 +273,44 @@ def test_previous_release_opens_a_root_whose_applications_maintain_it(
     assert given == {"maintain": "off", "grace": 7_200_000}
     assert [found.damage for found in check_root(open_store(str(root))) if found.damage] == []
     assert StreamManager(tmp_path / "copy").settings().maintain == "off"
+
+
+BESIDE_STATE_FILES = """
+import sys
+import pravega_spark
+manager = pravega_spark.StreamManager(sys.argv[1])
+with manager.create_writer("s/t") as writer:
+    for number in range(257):
+        writer.write_event(b"old", routing_key="k").result()
+print(sum(event.data == b"new" for event in manager.read("s/t")), manager.sweep_stream("s/t").files)
+"""
+
+
+@pytest.mark.check
+def test_state_files_of_both_releases_serve_both(tmp_path: Path) -> None:
+    """Ours tell sweeps what their commits removed; those of 0.1.0 do not, and leave it out."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        for _ in range(4):
+            writer.write_event(b"new", routing_key="k").result()
+    manager.truncate_stream("s/t", manager.create_reader("s/t").next_cut(manager.head("s/t"), 1))
+    stream = open_stream(open_store(tmp_path), "s/t")
+    log = stream.log
+    maintain(log.reader, stream.view().version)
+    ours = log.reader.state(log.reader.hint().state)
+    assert ours is not None
+    assert ours.passed is not None
+    assert len(ours.passed.removed) == 1
+    assert run_release("0.1.0", BESIDE_STATE_FILES, tmp_path) == "3 0\n"
+    theirs = log.reader.state(log.reader.hint().state)
+    assert theirs is not None
+    assert theirs.version > ours.version
+    assert theirs.passed is None
+    (pending,) = manager.sweep_stream("s/t", dry_run=True).pending
+    assert pending.files == 1
+    manager.sweep_stream("s/t")
+    assert manager.sweep_stream("s/t", retain=0, grace=0).files == 1
+    assert sum(1 for _ in manager.read("s/t")) == 3 + 257
+    assert [found.damage for found in check_root(open_store(tmp_path)) if found.damage] == []

@@ -23,10 +23,17 @@ from pravega_spark.engine.log.delta_checkpoint import (
     encode_digest,
     rows_without,
 )
-from pravega_spark.engine.log.files import Layer, RecentLayer
+from pravega_spark.engine.log.files import FileChanges, Layer, RecentLayer
 from pravega_spark.engine.log.reader import Hint, LogReader, snapshot_at
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.log.stored_state import Span, StatePart, encode_state, part_key, state_key
+from pravega_spark.engine.log.stored_state import (
+    Passed,
+    Span,
+    StatePart,
+    encode_state,
+    part_key,
+    state_key,
+)
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -121,7 +128,7 @@ def maintain(
     is_torn = bool(left) and left[-1].length <= change.span.length
     # Without fsync a power cut may tear the file. Its digest does not match then.
     if is_whole or is_torn:
-        data = encode_state(known, newest, change.files)
+        data = encode_state(known, newest, change.files, change.passed)
         reader.store.put(state_key(reader.path, version), data, durable=False)
         hint = Hint(version, hint.checkpoint)
     else:
@@ -166,11 +173,12 @@ def _find_base(reader: LogReader, hint: Hint, version: int) -> tuple[_Base, list
 
 def _read_on(reader: LogReader, base: _Base, version: int) -> tuple[StatePart, RecentLayer]:
     """Return what the commits from a base up to a version changed, and their file actions."""
-    layer = RecentLayer(base.version)
+    layer, changes = RecentLayer(base.version), FileChanges(base.version, base.version)
     domains: dict[str, str | None] = {}
     protocol = metadata = None
     for commit in reader.span(base.version, version, kept=True):
         layer.apply(commit)
+        changes.apply(commit)
         domains.update(commit.domains)
         protocol, metadata = commit.protocol or protocol, commit.metadata or metadata
     files = reader.files(layer).totals() if base.files is None else base.files + layer.net
@@ -183,6 +191,7 @@ def _read_on(reader: LogReader, base: _Base, version: int) -> tuple[StatePart, R
         protocol=protocol,
         metadata=metadata,
         files=files,
+        passed=Passed.of(changes),
     )
     return part, layer
 

@@ -5,16 +5,17 @@ since the state file before it, and a checkpoint holds all older files. A read a
 only the first layer or two, however long the stream is.
 
 The files that a range of commits added and removed, as a sweep needs them: paths alone. A sweep
-reads each commit once and keeps what it found: the paths that were added, by folder, and those that
-were removed, by version. The range since the last segment is part of its record; older ranges
-are segments, ``_pravega/changes/<first>-<last>.json``, written once each.
+learns of each commit once, from a state file that passed it or from the commit itself, and keeps
+what it found: the paths that were added, by folder, and those that were removed, by version. The
+range since the last segment is part of its record; older ranges are segments,
+``_pravega/changes/<first>-<last>.json``, written once each.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ import xxhash
 from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.chunk_paths import staged_version
 from pravega_spark.engine.log.actions import Add, Commit
+from pravega_spark.engine.log.snapshot import OPEN_PREFIX
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.errors import CorruptLog
 
@@ -373,19 +375,44 @@ class FileChanges:
     """Names of added files, by folder."""
     removed: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     """Bytes and paths of removed files, by the version that removed them."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """Transactions that ended, each with the version; no part of a segment or a record."""
     paths: int = 0
-    """The number of paths in both."""
+    """The number of added and removed paths."""
 
     def apply(self, commit: Commit) -> None:
         """Add the file actions of the next commit."""
         assert commit.version == self.version + 1, (commit.version, self.version)
         self.version = commit.version
-        for add in commit.adds:
-            folder, _, name = add.path.rpartition("/")
-            self.added.setdefault(folder, []).append(name)
+        self.add([add.path for add in commit.adds])
         if commit.removes:
             self.removed[commit.version] = commit.removed_bytes, list(commit.removes)
-        self.paths += len(commit.adds) + len(commit.removes)
+            self.paths += len(commit.removes)
+        for name, value in commit.domains.items():
+            if value is None and name.startswith(OPEN_PREFIX):
+                self.ended[name.removeprefix(OPEN_PREFIX)] = commit.version
+
+    def add(self, paths: Collection[str]) -> None:
+        """Note that files were added."""
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            self.added.setdefault(folder, []).append(name)
+        self.paths += len(paths)
+
+    def join(self, later: FileChanges) -> None:
+        """Add the changes of a range that begins where this one ends, or before that."""
+        assert later.since <= self.version < later.version, (self.version, later.version)
+        for folder, names in later.added.items():
+            known = self.added.setdefault(folder, [])
+            new = [name for name in names if name not in known] if known else names
+            known += new
+            self.paths += len(new)
+        for version, (size, paths) in later.removed.items():
+            if version > self.version:
+                self.removed[version] = size, paths
+                self.paths += len(paths)
+        self.ended |= {name: v for name, v in later.ended.items() if v > self.version}
+        self.version = later.version
 
     @property
     def staged_from(self) -> int:

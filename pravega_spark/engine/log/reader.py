@@ -24,7 +24,7 @@ from pravega_spark.engine.log.delta_checkpoint import (
     decode_checkpoint,
     digest_key,
 )
-from pravega_spark.engine.log.files import FileIndex, Layer, RecentLayer
+from pravega_spark.engine.log.files import FileChanges, FileIndex, Layer, RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.stored_state import (
     Span,
@@ -45,7 +45,7 @@ from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.values.limits import KEPT_COMMIT_BYTES
+from pravega_spark.values.limits import KEPT_COMMIT_BYTES, STATE_FILE_COMMITS
 
 _ids = itertools.count()
 
@@ -428,6 +428,49 @@ class LogReader:
                 path=self.where,
             )
         return snapshot, -1
+
+    def changes(self, after: int, last: int) -> Iterator[FileChanges]:
+        """Yield what the commits of (after, last] did to files; the first may begin before that.
+
+        A state file or a part tells it of all the commits that it passed, so a long range costs two
+        calls for each of these. Commits are read where none tells it: of the versions behind the
+        newest one, and where release 0.1.0 wrote it. Raises CorruptLog if a commit is missing.
+        """
+        for state in self._telling(after, last):
+            if state.since > after:
+                yield from self._read_changes(after, state.since)
+            assert state.passed is not None
+            yield state.passed.changes(state.version, state.layer())
+            after = state.version
+        yield from self._read_changes(after, last)
+
+    def _telling(self, after: int, last: int) -> Iterator[StateFile | StatePart]:
+        """Yield, in order, state files of (after, last] and then parts that tell of changes."""
+        if last - after <= STATE_FILE_COMMITS:
+            return
+        entries = self.store.list(f"{self.path}/_pravega/state", after=state_key(self.path, after))
+        for version in sorted(v for e in entries if after < (v := state_version(e.key)) <= last):
+            state = self.state(version)
+            if state is not None and state.passed is not None:
+                yield state
+                after = version
+        if last - after <= STATE_FILE_COMMITS:
+            return
+        spans = [span for span in self.spans(after + 1) if span.version <= last]
+        while following := [s for s in spans if s.since <= after < s.version]:
+            (part,) = self.parts([max(following)])
+            if part is None or part.passed is None:
+                return
+            yield part
+            after = part.version
+
+    def _read_changes(self, after: int, last: int) -> Iterator[FileChanges]:
+        """Yield the changes of (after, last] by the commits themselves."""
+        for first in range(after, last, _PAGE):
+            changes = FileChanges(first, first)
+            for commit in self.span(first, min(first + _PAGE, last)):
+                changes.apply(commit)
+            yield changes
 
     def listed(self, kind: str, below: int | None = None) -> list[int]:
         """Return the versions that have a ``state`` file or a ``checkpoint``, newest first."""

@@ -16,7 +16,8 @@ State files: a table's state in one small object, and the file actions since the
 | --- | --- |
 | 1 | format, version, token and time of that version's commit, ``since``, digest of the file, |
 |   | and the length of the other lines, which are compressed (except in format 1) |
-| 2 | protocol, metadata, all domains, the number and size of all live files |
+| 2 | protocol, metadata, all domains, the number and size of all live files; and for sweeps, what |
+|   | each commit of (since, version] removed, and which transactions it ended |
 | 3.. | ``{"add": ...}`` and ``{"remove": path}``: the net file actions of (since, version] |
 
 An append reads lines 1 and 2 and the later commits. A read at the tail also uses the file lines,
@@ -38,7 +39,7 @@ import xxhash
 
 from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Add
-from pravega_spark.engine.log.files import RecentLayer
+from pravega_spark.engine.log.files import FileChanges, RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.values.names import is_number
@@ -59,6 +60,43 @@ def state_version(key: str) -> int:
     return int(stem) if len(stem) == 20 and is_number(stem) else -1
 
 
+class Passed(NamedTuple):
+    """What sweeps need of the commits of a range, and their net effect does not show; as JSON."""
+
+    removed: Mapping[str, Any]
+    """Bytes and paths of the files that a version removed."""
+    ended: Mapping[str, int]
+    """Transactions that ended, each with the version."""
+
+    @classmethod
+    def of(cls, changes: FileChanges) -> Passed:
+        """Return what a range of commits did."""
+        return cls(changes.to_json()["removed"], changes.ended)
+
+    @classmethod
+    def stored(cls, state: Mapping[str, Any]) -> Passed | None:
+        """Return what a state file or a part says; None if an earlier release wrote it."""
+        known = "removed" in state and "ended" in state
+        return cls(state["removed"], state["ended"]) if known else None
+
+    def behind(self, older: Passed | None) -> Passed | None:
+        """Return both together; ``older`` is of the range before, and None if that is not known."""
+        if older is None:
+            return None
+        return Passed({**older.removed, **self.removed}, {**older.ended, **self.ended})
+
+    def changes(self, version: int, layer: RecentLayer) -> FileChanges:
+        """Return all changes of the range, whose net effect is in a layer."""
+        found = FileChanges.from_json(
+            {"since": layer.older, "version": version, "added": {}, "removed": self.removed}
+        )
+        gone = (path for _, paths in found.removed.values() for path in paths)
+        found.add([add.path for add in layer.all()])
+        found.add([path for path in gone if path not in layer.removed])
+        found.ended = {name: int(v) for name, v in self.ended.items()}
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class StateFile:
     """A verified state file; its file lines are parsed on demand."""
@@ -68,19 +106,29 @@ class StateFile:
     lines: tuple[bytes, ...]
     files: FileTotals | None
     """All files that are live in the version; None if an earlier release wrote the state file."""
+    passed: Passed | None = None
+    """None if an earlier release wrote the state file, or a part of its range."""
 
     def layer(self) -> RecentLayer:
         """Return the files of (since, version] as a layer."""
         return layer_of(self.since, self.lines)
 
+    @property
+    def version(self) -> int:
+        """The version whose state this is."""
+        return self.snapshot.version
 
-def encode_state(snapshot: Snapshot, layer: RecentLayer, files: FileTotals) -> bytes:
+
+def encode_state(
+    snapshot: Snapshot, layer: RecentLayer, files: FileTotals, passed: Passed | None = None
+) -> bytes:
     """Return the bytes of the state file of a snapshot; ``files`` counts all that are live."""
     state = {
         "protocol": dict(snapshot.protocol),
         "metaData": dict(snapshot.metadata),
         "domains": dict(sorted(snapshot.domains.items())),
         "files": [files.files, files.size_bytes],
+        **({} if passed is None else passed._asdict()),
     }
     header = {
         "format": FORMAT,
@@ -154,7 +202,8 @@ def decode_state(version: int, data: bytes) -> StateFile | None:
             domains=state["domains"],
         )
         totals = FileTotals(*map(int, state["files"])) if "files" in state else None
-        return StateFile(snapshot, header["since"], tuple(lines[1:]), totals)
+        passed = Passed.stored(state)
+        return StateFile(snapshot, header["since"], tuple(lines[1:]), totals, passed)
     except DECODE_ERRORS:
         return None
 
@@ -223,6 +272,8 @@ class StatePart:
     metadata: Mapping[str, Any] | None
     files: FileTotals
     """All files that are live in the last version."""
+    passed: Passed | None = None
+    """None if it is not known of all of the span."""
     lines: tuple[bytes, ...] = ()
 
     @property
@@ -248,6 +299,7 @@ class StatePart:
             domains={**older.domains, **self.domains},
             protocol=self.protocol or older.protocol,
             metadata=self.metadata or older.metadata,
+            passed=None if self.passed is None else self.passed.behind(older.passed),
         )
 
     def encode(self, layer: RecentLayer) -> bytes:
@@ -265,6 +317,7 @@ class StatePart:
             "metaData": self.metadata and dict(self.metadata),
             "domains": dict(sorted(self.domains.items())),
             "files": [self.files.files, self.files.size_bytes],
+            **({} if self.passed is None else self.passed._asdict()),
         }
         return seal(header, state, layer)
 
@@ -288,6 +341,7 @@ def decode_part(span: Span, data: bytes | None) -> StatePart | None:
             protocol=state["protocol"],
             metadata=state["metaData"],
             files=FileTotals(*map(int, state["files"])),
+            passed=Passed.stored(state),
             lines=tuple(lines[1:]),
         )
     except DECODE_ERRORS:

@@ -16,8 +16,9 @@ its path tells. It counts with its chunk, and its bytes are the chunk's.
 **Orphan files.** Some foreign Delta writers write their files before their commit is refused. Such
 a file names no version and can never be committed. Only its age decides, by the storage's clock.
 
-A sweep with a record (``sweep_record``) reads the commits since the last one, lists the folders
-that the horizon has passed since, and deletes what they show. Without one it lists all files.
+A sweep with a record (``sweep_record``) learns what the commits since the last one did, from state
+files as far as these reach, lists the folders that the horizon has passed since, and deletes what
+they show. Without one it lists all files.
 
 Delete the commits, state files and checkpoints of versions that are not retained. Nothing is
 deleted before the commit-deletion mark has stood for an hour. A process whose snapshot is that old
@@ -133,14 +134,15 @@ def delete_unreferenced_files(
     if before is None:
         return DeletedFiles(0, 0)
     record = read_record(log, before) if keep_record else None
-    if record is not None and now_ms is not None:
-        is_due = abs(now_ms - record.listed_ms) >= FULL_LISTING_MS
-        record = None if is_due else record
-    if record is not None:
-        try:
-            return _delete_new(log, before.horizon, record, grace_ms)
-        except SegmentLost:
+    try:
+        if record is None:
             pass
+        elif now_ms is None or abs(now_ms - record.listed_ms) < FULL_LISTING_MS:
+            return _delete_new(log, before.horizon, record, grace_ms)
+        else:
+            return _delete_all(log, grace_ms, now_ms, keep_record=True, record=record)
+    except SegmentLost:
+        pass
     return _delete_all(log, grace_ms, now_ms or 0, keep_record=keep_record)
 
 
@@ -166,7 +168,7 @@ def _delete_new(log: Log, horizon: int, record: SweepRecord, grace_ms: int | Non
         added = record.added_from(log, record.horizon, horizon)
         doomed.add({path: size for path, size in staged.items() if path not in added})
     if orphans:
-        doomed.add(_unnamed(log, mark, orphans))
+        doomed.add(_unnamed(log, record, mark, orphans))
     waiting = record.waiting(log, mark)
     count = _delete(log, doomed, grace_ms, everywhere=False)
     record.store(log, mark, horizon)  # last: a sweep that dies before is repeated as it was
@@ -209,8 +211,18 @@ def _sizes(log: Log, entries: Iterable[Entry]) -> dict[str, int]:
 # ------------------------------------------------------------------- without a record, all files
 
 
-def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: bool) -> DeletedFiles:
-    """List all files of the table, and delete the unneeded ones; begin a new record."""
+def _delete_all(
+    log: Log,
+    grace_ms: int | None,
+    now_ms: int,
+    *,
+    keep_record: bool,
+    record: SweepRecord | None = None,
+) -> DeletedFiles:
+    """List all files of the table, and delete the unneeded ones.
+
+    Continues an intact record, or begins a new one. Raises SegmentLost for one that is not intact.
+    """
     folder = f"{log.path}/data"
     orphans: dict[str, int] = {}
     if grace_ms is None:
@@ -226,15 +238,16 @@ def _delete_all(log: Log, grace_ms: int | None, now_ms: int, *, keep_record: boo
     unneeded = orphans | {
         path: size for path, size in stored.items() if _is_uncommittable(path, snapshot)
     }
+    record = record or new_record(snapshot, now_ms, is_kept=keep_record)
+    record.listed_ms = now_ms
+    record.read_on(log, snapshot)
     doomed = _Doomed()
-    doomed.add(_unnamed(log, snapshot.retention_mark, unneeded))
+    doomed.add(_unnamed(log, record, snapshot.retention_mark, unneeded))
     count = _delete(log, doomed, grace_ms, everywhere=True)
     if not keep_record:
         return DeletedFiles(count, doomed.size_bytes)
     notes, newest_checkpoint = stored_notes(log)
     _heal_checkpoint(log, newest_checkpoint)
-    record = new_record(snapshot, now_ms)
-    record.read_on(log, snapshot)
     waiting = record.waiting(log, snapshot.retention_mark)
     record.store(log, snapshot.retention_mark, snapshot.horizon)
     log.store.delete(notes - record.keys(log.path))
@@ -269,17 +282,17 @@ def _is_uncommittable(path: str, snapshot: Snapshot) -> bool:
     return staged is not None and staged < snapshot.horizon and is_staged(path)
 
 
-def _unnamed(log: Log, mark: int, sizes: dict[str, int]) -> dict[str, int]:
+def _unnamed(log: Log, record: SweepRecord, mark: int, sizes: dict[str, int]) -> dict[str, int]:
     """Return the files that neither the newest version names nor one from a mark on."""
     with log.files() as files:
         for path in with_attached(add.path for add in files.all()):
             sizes.pop(path, None)
         snapshot = log.snapshot
     assert snapshot is not None
-    if sizes:
-        for commit in log.reader.span(mark, snapshot.version):
-            for path in with_attached(commit.removes):
-                sizes.pop(path, None)
+    if snapshot.version > record.version:  # it may have removed files that were live before
+        record.read_on(log, snapshot)
+    for path in with_attached(record.removed_after(log, mark)):
+        sizes.pop(path, None)
     return sizes
 
 
@@ -742,8 +755,8 @@ def _maintain(reader: LogReader, snapshot: Snapshot) -> None:
 def preview_sweep(log: Log, *, grace_ms: int, retain_ms: int, now: ClockReading) -> SweepResult:
     """Return what a sweep at this time would do with removed files, and which ones would wait.
 
-    The horizon and the retention mark are those that it would set. Costs a read of each commit
-    since the last sweep, as the sweep would. A table that does not exist has nothing to sweep.
+    The horizon and the retention mark are those that it would set. Learns what the commits since
+    the last sweep did, as the sweep would. A table that does not exist has nothing to sweep.
     """
     snapshot = log.refresh()
     if snapshot is None:

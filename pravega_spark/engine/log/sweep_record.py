@@ -2,8 +2,9 @@
 
 The record is one object, ``_pravega/sweep.json``, put at the end of each sweep. It counts only if
 its digest matches, the log still has the commit that it names, and all of its segments are intact;
-otherwise the next sweep lists all files and begins a new record. So does one sweep in about a day:
-it finds the files that a stalled process staged in a folder that was listed before.
+otherwise the next sweep lists all files and begins a new record. One sweep in about a day lists all
+files beside the record: it finds the files that a stalled process staged in a folder that was
+listed before.
 
 Counts what the sweeps of a table have deleted so far, in one small object beside its log. The
 counts are for people: nothing is decided on them. Each sweep that deleted something replaces the
@@ -28,7 +29,7 @@ from pravega_spark.engine.log.files import (
     decode_changes,
     encode_changes,
 )
-from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.stored_state import state_version
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import (
@@ -63,23 +64,21 @@ class SweepRecord:
     token: str = ""
     """The token of the commit ``tail.version``."""
     ended: list[str] = field(default_factory=list)
-    """Transactions that ended in the commits that this sweep read; not stored."""
+    """Transactions that ended in the versions that this sweep added; not stored."""
+    is_kept: bool = True
+    """Whether it is to be stored; one that is only looked at writes no segment."""
 
     @property
     def version(self) -> int:
-        """The last version whose commit was read."""
+        """The last version of which it has the changes."""
         return self.tail.version
 
     def read_on(self, log: Log, snapshot: Snapshot) -> None:
-        """Read the commits up to a snapshot; write a segment each time enough files were named."""
-        for commit in log.reader.span(self.version, snapshot.version):
-            self.tail.apply(commit)
-            self.ended += [
-                name.removeprefix(OPEN_PREFIX)
-                for name, value in commit.domains.items()
-                if value is None and name.startswith(OPEN_PREFIX)
-            ]
-            if self.tail.paths >= SWEEP_SEGMENT_FILES:
+        """Add the changes up to a snapshot; write a segment each time enough files were named."""
+        for changes in log.reader.changes(self.version, snapshot.version):
+            self.ended += [name for name, v in changes.ended.items() if v > self.version]
+            self.tail.join(changes)
+            if self.is_kept and self.tail.paths >= SWEEP_SEGMENT_FILES:
                 self._close_segment(log)
         self.token = snapshot.token
 
@@ -117,6 +116,20 @@ class SweepRecord:
                 more, found = _load(log, segment).removed_in(self.retained, mark)
                 size_bytes, paths = size_bytes + more, paths + found
         return size_bytes, paths
+
+    def removed_after(self, log: Log, mark: int) -> dict[str, int]:
+        """Return the files that were removed after a mark, by path, with the versions.
+
+        Raises SegmentLost.
+        """
+        parts = [_load(log, s) for s in self.segments if s.files and s.version > mark]
+        return {
+            path: version
+            for part in (*parts, self.tail)
+            for version, (_, paths) in part.removed.items()
+            if version > mark
+            for path in paths
+        }
 
     def waiting(self, log: Log, mark: int) -> Waiting:
         """Return the files that were removed after a mark. Raises SegmentLost."""
@@ -207,7 +220,7 @@ def record_key(path: str) -> str:
     return f"{path}/_pravega/sweep.json"
 
 
-def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
+def new_record(snapshot: Snapshot, listed_ms: int, *, is_kept: bool = True) -> SweepRecord:
     """Return a record that begins at the retention mark of a snapshot.
 
     A file is committed after the version at which it was staged, except those that version 0 adds:
@@ -216,7 +229,11 @@ def new_record(snapshot: Snapshot, listed_ms: int) -> SweepRecord:
     mark = snapshot.retention_mark
     since = mark if mark > 0 else -1
     return SweepRecord(
-        retained=mark, horizon=mark, listed_ms=listed_ms, tail=FileChanges(since, since)
+        retained=mark,
+        horizon=mark,
+        listed_ms=listed_ms,
+        tail=FileChanges(since, since),
+        is_kept=is_kept,
     )
 
 
@@ -242,13 +259,11 @@ def read_record(log: Log, snapshot: Snapshot) -> SweepRecord | None:
 def readable_record(log: Log, snapshot: Snapshot) -> SweepRecord:
     """Return the record of the last sweep with the commits since, to look at; writes nothing.
 
-    Without an intact record all commits since the retention mark are read.
+    Without an intact record it begins at the retention mark.
     """
-    record = read_record(log, snapshot)
-    if record is None:
-        return _reread(log, snapshot)
-    for commit in log.reader.span(record.version, snapshot.version):
-        record.tail.apply(commit)
+    record = read_record(log, snapshot) or new_record(snapshot, 0)
+    record.is_kept = False
+    record.read_on(log, snapshot)
     return record
 
 
@@ -257,24 +272,17 @@ def removed_since_retention_mark(log: Log, snapshot: Snapshot) -> dict[str, int]
 
     Writes nothing; uses the record of the last sweep as far as it is intact.
     """
-    record = readable_record(log, snapshot)
+    mark = snapshot.retention_mark
     try:
-        parts = [_load(log, segment) for segment in record.segments if segment.files]
+        return readable_record(log, snapshot).removed_after(log, mark)
     except SegmentLost:
-        record, parts = _reread(log, snapshot), []
-    return {
-        path: version
-        for part in (*parts, record.tail)
-        for version, (_, paths) in part.removed.items()
-        if version > snapshot.retention_mark
-        for path in paths
-    }
+        return _reread(log, snapshot).removed_after(log, mark)
 
 
 def removed_around(log: Log, snapshot: Snapshot, mark: int) -> tuple[FileTotals, Waiting]:
     """Return the removed files that a sweep with a retention mark deletes, and those that wait.
 
-    Writes nothing; costs a read of each commit since the last sweep.
+    Writes nothing.
     """
     record = readable_record(log, snapshot)
     try:
@@ -288,10 +296,9 @@ def removed_around(log: Log, snapshot: Snapshot, mark: int) -> tuple[FileTotals,
 
 
 def _reread(log: Log, snapshot: Snapshot) -> SweepRecord:
-    """Return a record of all commits since the retention mark, without segments."""
-    record = new_record(snapshot, 0)
-    for commit in log.reader.span(record.version, snapshot.version):
-        record.tail.apply(commit)
+    """Return a record of all changes since the retention mark, without segments."""
+    record = new_record(snapshot, 0, is_kept=False)
+    record.read_on(log, snapshot)
     return record
 
 

@@ -36,7 +36,7 @@ from pravega_spark.engine.stream.records import OUTCOME_PREFIX, TransactionOutco
 from pravega_spark.errors import CorruptLog
 from pravega_spark.retention.retention_set import LogRetentionSet
 from pravega_spark.scaling import rates as scaling_rates
-from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
+from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS, FULL_LISTING_MS
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.loads import BY_EVENTS, PACE, load, stream_with
 from tests.harness.small_streams import make_stream, reopen, write
@@ -67,6 +67,8 @@ def removed_files_go_with_the_retention_mark() -> None:
     left = [entry.key for entry in log.store.list(f"{log.path}/data")]
     assert f"{log.path}/data/v0/f{RETAINED}" in left, "version 8 holds it"
     assert f"{log.path}/data/v0/f{RETAINED - 1}" not in left, "version 8 removed it"
+    raise_horizon(log, 12, RETAINED + 2)
+    assert delete_unreferenced_files(log, now_ms=FULL_LISTING_MS).files == 2, "all are listed again"
 
 
 def next_sweep_uses_the_retention_mark() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from pravega_spark.engine.chunk_paths import version_folder
-from pravega_spark.engine.log import sweep_record
+from pravega_spark.engine.log import reader, sweep_record
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.clock import read_clock
@@ -267,9 +267,10 @@ def test_killed_sweep_is_finished_by_the_next_one(point: str, hits: int) -> None
 @pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("seed", range(8))
 def test_any_order_of_commits_sweeps_kills_and_other_sweeps_keeps_what_is_needed(
-    seed: int,
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each step every live file, and every file of a retained version, is stored."""
+    monkeypatch.setattr(reader, "STATE_FILE_COMMITS", 2)  # so sweeps learn of commits from states
     pick, table = random.Random(seed), Table()
     slow: list[tuple[int, str]] = []
     held: list[tuple[int, list[str]]] = [(0, [])]
@@ -283,11 +284,15 @@ def test_any_order_of_commits_sweeps_kills_and_other_sweeps_keeps_what_is_needed
                 assert set(files) <= stored, f"version {version}"
 
     def act() -> None:
-        kind = pick.choice(["append", "append", "remove", "stage", "begin slow", "end slow"])
+        kind = pick.choice(
+            ["append", "append", "remove", "stage", "begin slow", "end slow", "state"]
+        )
         if kind in ("append", "remove"):
             table.append(pick.randrange(3), removes=pick.randrange(3) if kind == "remove" else 0)
         elif kind == "stage":
             table.stage()
+        elif kind == "state":
+            maintain(table.log.reader, table.version)
         elif kind == "begin slow":
             slow.append((table.version, table.stage()))
         elif slow:
