@@ -135,8 +135,8 @@ ENGINE = (
     Fault(
         "no file is deleted that a retained version names",
         "engine/log/sweep.py",
-        "log.reader.span(mark, snapshot.version)",
-        "log.reader.span(mark + 1, snapshot.version)",
+        "record.removed_after(log, mark)",
+        "record.removed_after(log, mark + 1)",
         ("unit/engine/log/test_unreferenced_files.py",),
     ),
     Fault(

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from pravega_spark.engine.log import checkpoint, reader
+from pravega_spark.engine.log import reader
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
@@ -17,7 +17,7 @@ from pravega_spark.engine.log.files import FileChanges
 from pravega_spark.engine.log.reader import LogReader
 from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX
-from pravega_spark.engine.log.stored_state import part_folder, state_key
+from pravega_spark.engine.log.stored_state import Passed, part_folder, state_key
 from pravega_spark.engine.log.sweep import delete_unreferenced_files
 from pravega_spark.engine.log.sweep_record import SweepRecord
 from pravega_spark.engine.store.memory import MemoryStore
@@ -59,6 +59,10 @@ def of_commits(log: LogReader, after: int, last: int) -> FileChanges:
     return found
 
 
+def note(log: Log, domains: dict[str, str | None]) -> None:
+    commit(log, lambda snapshot: Body("TEST", domains=domains))
+
+
 def reads(store: Spy) -> int:
     return sum(op.startswith("get") and "/_delta_log/" in key for op, key in store.calls)
 
@@ -98,8 +102,7 @@ def test_any_range_is_told_as_by_its_commits(seed: int, monkeypatch: pytest.Monk
     live: list[str] = []
     opened: set[str] = set()
     if seed % 2:  # a large state, of which parts are written
-        ids = {f"pravega.writer.{n}": "[1,1,1]" for n in range(400)}
-        commit(log, lambda snapshot: Body("TEST", domains=dict(ids)))
+        note(log, {f"pravega.writer.{n}": "[1,1,1]" for n in range(400)})
     for n in range(120):
         adds = [event_add(f"data/v0/f{n}-{k}", 0, 9 * n + k, 1) for k in range(dice.randrange(3))]
         gone = [live.pop(0) for _ in range(dice.randrange(3)) if live]
@@ -107,18 +110,18 @@ def test_any_range_is_told_as_by_its_commits(seed: int, monkeypatch: pytest.Monk
         put(log, str(n), adds, gone)
         if dice.random() < 0.3:
             opened.add(name := f"t{n}")
-            commit(log, lambda snapshot, t=name: Body("B", domains={f"{OPEN_PREFIX}{t}": "[]"}))
+            note(log, {f"{OPEN_PREFIX}{name}": "[]"})
         elif opened and dice.random() < 0.5:
-            name = opened.pop()
-            commit(log, lambda snapshot, t=name: Body("E", domains={f"{OPEN_PREFIX}{t}": None}))
+            note(log, {f"{OPEN_PREFIX}{opened.pop()}": None})
         assert log.snapshot is not None
         if dice.random() < 0.3:
             with pytest.MonkeyPatch.context() as patch:
                 if dice.random() < 0.15:  # release 0.1.0 wrote it
-                    patch.setattr(checkpoint.Passed, "of", lambda changes: None)
+                    patch.setattr(Passed, "of", lambda changes: None)
                 maintain(log.reader, log.snapshot.version)
             if dice.random() < 0.1:
                 store.inner.put(state_key(log.path, log.snapshot.version), b"torn")
+    assert log.snapshot is not None
     newest = log.snapshot.version
     assert bool(store.inner.list(part_folder(log.path))) == bool(seed % 2)
     told = 0
@@ -160,7 +163,7 @@ def test_file_that_a_commit_removes_during_a_full_listing_is_kept(
 def test_file_of_another_release_is_read_and_tells_nothing() -> None:
     log = grown(Spy(MemoryStore()), 10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint.Passed, "of", lambda changes: None)
+        patch.setattr(Passed, "of", lambda changes: None)
         maintain(log.reader, 8)
     state = log.reader.state(8)
     assert state is not None
