@@ -199,6 +199,19 @@ def test_a_root_that_is_off_has_no_thread_and_is_asked_seldom(root: Path) -> Non
             assert len(threads()) == 1
 
 
+def test_what_is_opened_once_the_setting_is_auto_maintains_a_root_that_was_off(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "AUTO_SETTINGS_SECONDS", 0.0)  # as if five minutes had passed
+    manager = StreamManager(root)
+    manager.update_settings(maintain="off")
+    with manager.create_writer("s/t"):
+        wait_until(lambda: not threads())
+        manager.update_settings(maintain="auto")
+        with manager.create_writer("s/t"):
+            assert len(threads()) == 1
+
+
 def test_a_root_of_an_earlier_version_stays_as_it_is_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

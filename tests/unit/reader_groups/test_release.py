@@ -186,6 +186,13 @@ def expired_by_a_call(root: Root) -> None:
     assert group.expire_readers() == ["r"]
 
 
+def expired_by_calls_of_two_processes(root: Root) -> None:
+    root.clock.sleep(LEASE + 2)
+    assert root.fresh.reader_group(GROUP).expire_readers() == []
+    root.clock.sleep(LEASE + 2)
+    assert root.fresh.reader_group(GROUP).expire_readers() == ["r"]
+
+
 def expired_by_retention(root: Root) -> None:
     root.clock.sleep(LEASE + 2)
     root.retain()
@@ -200,7 +207,15 @@ def expired_by_repair(root: Root) -> None:
     assert root.fresh.repair_reader_groups() == {}
 
 
-@pytest.mark.parametrize("expire", [expired_by_a_call, expired_by_retention, expired_by_repair])
+@pytest.mark.parametrize(
+    "expire",
+    [
+        expired_by_a_call,
+        expired_by_calls_of_two_processes,
+        expired_by_retention,
+        expired_by_repair,
+    ],
+)
 def test_last_reader_that_dies_releases_what_it_has_reported(
     expire: Callable[[Root], None],
 ) -> None:
@@ -286,12 +301,16 @@ def test_cuts_beyond_what_was_acknowledged_are_never_published() -> None:
     assert root.cut() == 0
 
 
-def test_checkpoint_without_a_reader_is_published() -> None:
+def test_checkpoint_without_a_reader_is_published_once() -> None:
     root = Root(checkpoint_interval=None)
     root.reported(4)
     expired_by_retention(root)
-    root.group.initiate_checkpoint()
+    store, manager = root.process()
+    pending = manager.reader_group(GROUP).initiate_checkpoint()
     assert root.cut() == 3
+    store.calls.clear()
+    pending.result(0)
+    assert [key for _, key in store.calls if key.startswith(NAME)] == [], "once"
 
 
 # --------------------------------------------------------------------------- judges that run once
