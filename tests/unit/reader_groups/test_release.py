@@ -272,6 +272,22 @@ def test_without_an_interval_close_releases_and_expiry_does_not() -> None:
     assert root.cut() == 7
 
 
+@pytest.mark.parametrize("by", ["retention", "repair"])
+def test_what_a_last_reader_left_without_a_checkpoint_is_released_later(by: str) -> None:
+    """As one of release 0.1.0 leaves it."""
+    root = Root(checkpoint_interval=None)
+    root.reported(4)
+    expired_by_retention(root)
+    assert (root.cut(), root.group.last_checkpoint()) == (0, None)
+    root.group.update(checkpoint_interval="30 s")
+    assert root.cut() == 0
+    if by == "retention":
+        root.retain()
+    else:
+        assert root.manager.repair_reader_groups() == {}
+    assert root.cut() == 3
+
+
 # ------------------------------------------------------------------------ checkpoints by hand
 
 
