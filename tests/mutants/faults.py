@@ -226,6 +226,34 @@ TRANSACTIONS = (
         "if is_transaction(n)]",
         ("unit/txn/test_sweeper.py", "unit/txn/test_transaction_sweeps.py"),
     ),
+    Fault(
+        "a decision that was told becomes visible although nobody waits for it",
+        "txn/owed.py",
+        "        self._schedule(DECIDED_SECONDS)\n\n    def",
+        "\n    def",
+        ("unit/txn/test_owed.py",),
+    ),
+    Fault(
+        "what a killed process has decided is found by a process that appends",
+        "txn/open_look.py",
+        "known[name].is_decided = kind.is_closing",
+        "known[name].is_decided = False",
+        ("unit/txn/test_open_look.py",),
+    ),
+    Fault(
+        "a process looks at open transactions once in a lease, not each time",
+        "txn/open_look.py",
+        "        for one in self._known.values():\n            one.since = now\n",
+        "",
+        ("unit/txn/test_open_look.py",),
+    ),
+    Fault(
+        "writers record the watermark about every ten seconds, not with each note",
+        "engine/stream/watermarks.py",
+        "        if now < self._due:\n            return False\n        names",
+        "        names",
+        ("unit/event_time/test_recorded_by_writers.py",),
+    ),
 )
 
 READER_GROUPS = (
@@ -285,6 +313,76 @@ READER_GROUPS = (
         "if positions.transaction != transaction:",
         ("unit/reader_groups/test_reader_transaction.py",),
     ),
+    Fault(
+        "the last reader of a group publishes what it has acknowledged",
+        "reader_groups/membership.py",
+        "        if has_left:\n            self._subscriptions",
+        "        if not has_left:\n            self._subscriptions",
+        ("unit/reader_groups/test_release.py",),
+    ),
+    Fault(
+        "no cut beyond what was acknowledged is published",
+        "reader_groups/transitions.py",
+        "loud = [c for c in complete if not c.silent]",
+        "loud = complete",
+        ("unit/reader_groups/test_release.py",),
+    ),
+    Fault(
+        "a judge that runs once expires nobody whom no judge found silent a lease before",
+        "reader_groups/leases.py",
+        "since = min(since, now - known_for, watch.watched_since(seconds))",
+        "since = min(since, now - seconds, watch.watched_since(seconds))",
+        ("unit/reader_groups/test_release.py",),
+    ),
+    Fault(
+        "a reader goes back to a stored position only over what it alone has had since",
+        "reader_groups/going_back.py",
+        "if run is None or wanted < run:",
+        "if run is None:",
+        ("unit/reader_groups/test_leaving_positions.py",),
+    ),
+    Fault(
+        "what a reader acquired after a position is read again from there",
+        "reader_groups/going_back.py",
+        "wanted = {**named, **self._acquired_since(named)}",
+        "wanted = {**named}",
+        ("unit/reader_groups/test_leaving_positions.py",),
+    ),
+    Fault(
+        "an application that hangs for longer than max_poll_interval loses its segments",
+        "reader_groups/lease_extender.py",
+        "is_busy = membership.idle_seconds <= self._seconds",
+        "is_busy = True",
+        ("unit/reader_groups/test_keep_alive.py",),
+    ),
+    Fault(
+        "the thread that extends leases costs readers that make calls nothing",
+        "reader_groups/lease_extender.py",
+        "            if seconds > 0:\n",
+        "            if seconds > 1e9:\n",
+        ("unit/reader_groups/test_keep_alive.py",),
+    ),
+    Fault(
+        "an automatic checkpoint ends no loop of a reader that asked for no markers",
+        "reader_groups/step.py",
+        "and not view.shows_automatic\n",
+        "and view.shows_automatic\n",
+        ("unit/reader_groups/test_markers.py",),
+    ),
+    Fault(
+        "a checkpoint that somebody initiates is shown to every reader",
+        "reader_groups/step.py",
+        "(pending.automatic and hides_automatic)",
+        "hides_automatic",
+        ("unit/reader_groups/test_markers.py",),
+    ),
+    Fault(
+        "a text that is not a whole checkpoint is refused",
+        "reader_groups/checkpoint_future.py",
+        "if not cuts or len(found) < len(cuts):",
+        "if len(found) < len(cuts):",
+        ("unit/reader_groups/test_group_checkpoint.py",),
+    ),
 )
 
 RETENTION = (
@@ -315,6 +413,13 @@ RETENTION = (
         "return self.now.earliest_ms",
         "return self.now.latest_ms",
         ("unit/retention/test_wrong_clocks.py",),
+    ),
+    Fault(
+        "a stream that an automatic group holds is looked at although nobody writes to it",
+        "maintenance/work.py",
+        "    if holding or errors:  # their readers",
+        "    if errors:  # their readers",
+        ("unit/reader_groups/test_release.py",),
     ),
 )
 
@@ -522,6 +627,102 @@ SPARK = (
     ),
 )
 
+MAINTENANCE = (
+    Fault(
+        "a root that had a scope is not maintained because somebody opens it",
+        "manager.py",
+        "if not settings.exists() and not some_scopes(self._root.store):",
+        "if not settings.exists():",
+        ("unit/maintenance/test_new_roots.py",),
+    ),
+    Fault(
+        "no policy takes effect in a restored root before somebody says so",
+        "backup/root_restore.py",
+        'SettingChanges({"maintain": OFF})',
+        "SettingChanges({})",
+        ("unit/maintenance/test_new_roots.py",),
+    ),
+    Fault(
+        "applications compact only where somebody chose that",
+        "engine/stream/overdue_maintenance.py",
+        "if kind is not MaintenanceKind.COMPACTION",
+        "if kind is not None",
+        ("unit/maintenance/test_new_roots.py",),
+    ),
+    Fault(
+        "a process without a right holds no claim on the work",
+        "maintenance/shares.py",
+        "            else:\n                self._record.release(work, None if",
+        "            elif not is_refused:\n                self._record.release(work, None if",
+        ("unit/maintenance/test_new_roots.py",),
+    ),
+    Fault(
+        "a stream's own setting keeps applications away from it",
+        "maintenance/shares.py",
+        '.get("maintain") == OFF:',
+        '.get("maintain") == AUTO:',
+        ("unit/maintenance/test_new_roots.py",),
+    ),
+)
+
+HISTORY = (
+    Fault(
+        "a time below the head has the segments that were open then, not later ones",
+        "engine/stream/epoch_history.py",
+        "        oldest = epoch\n        if oldest.created_ms <= wanted_ms:\n            return",
+        "        oldest = epoch\n        if oldest.created_ms >= wanted_ms:\n            return",
+        ("unit/engine/stream/test_epoch_history.py",),
+    ),
+    Fault(
+        "what a segment below the head was is told by a row that agrees with its epochs",
+        "engine/stream/segment_history.py",
+        "if (found.next_offset, found.sealed_epoch) == wanted:",
+        "if found:",
+        ("unit/engine/stream/test_epoch_history.py",),
+    ),
+    Fault(
+        "a table has the epochs that folds have left behind",
+        "key_value/description.py",
+        "epochs=epochs_between(stream, view),",
+        "epochs=epochs_between(stream, view, view.oldest_epoch),",
+        ("unit/key_value/test_key_value_table.py::test_info_has_the_state",),
+    ),
+)
+
+RECENT_CHUNKS = (
+    Fault(
+        "a chunk in memory is the one that the log records, not another of its name",
+        "engine/chunks/recent.py",
+        "chunk.size, chunk.footer\n",
+        'chunk.size, ""\n',
+        ("unit/test_chunk_cache.py",),
+    ),
+    Fault(
+        "what one user may read is not served to another one of the process",
+        "engine/chunks/recent.py",
+        "    return _kept_for.get(store) or",
+        "    return next(iter(_kept_for.values()), None) or",
+        ("unit/test_chunk_cache.py",),
+    ),
+    Fault(
+        "a deep check sees what the storage holds, not what readers keep",
+        "engine/stream/read.py",
+        "chunk_reader.read(\n        stream.store,\n        stream.path,\n        ref,\n"
+        "        ref.base_offset,\n        ref.end,\n",
+        "chunk_reader.read_range(\n        stream.store,\n        stream.path,\n        [ref],\n"
+        "        SegmentRange(stream.name, life=1, segment_id=0, start=ref.base_offset, "
+        "end=ref.end),\n        recent=stream.recent,\n",
+        ("unit/test_chunk_cache.py",),
+    ),
+    Fault(
+        "the memory of kept chunks is bounded",
+        "engine/chunks/recent.py",
+        "while self.size_bytes > self._most_bytes:",
+        "while self.size_bytes > 2 * self._most_bytes:",
+        ("unit/test_chunk_cache.py",),
+    ),
+)
+
 FAULTS = (
     *ENGINE,
     *TRANSACTIONS,
@@ -532,4 +733,7 @@ FAULTS = (
     *KEY_VALUE,
     *SCHEMAS,
     *SPARK,
+    *MAINTENANCE,
+    *HISTORY,
+    *RECENT_CHUNKS,
 )

@@ -180,9 +180,10 @@ def test_the_argument_and_the_variable_keep_a_process_out(
     with copy.create_writer("s/t"):
         assert len(threads()) == 1, "the root decides where the copy is used"
     copy.close()
-    monkeypatch.setenv(VARIABLE, "on")
-    with pytest.raises(InvalidConfiguration, match=r"PRAVEGA_SPARK_MAINTAIN may only be 'off'"):
-        StreamManager(root)
+    for value in ("on", "auto"):
+        monkeypatch.setenv(VARIABLE, value)
+        with pytest.raises(InvalidConfiguration, match=r"PRAVEGA_SPARK_MAINTAIN may only be 'off'"):
+            StreamManager(root)
     with pytest.raises(InvalidConfiguration, match="'off' or 'auto'"):
         StreamManager(root, maintain="on")
 

@@ -364,6 +364,8 @@ def test_reader_that_was_silent_and_lives_is_judged_anew() -> None:
         root.retain()
         assert root.group.online_readers() == ["r"]
         reader.keep_alive()
+    root.retain()
+    assert not root.inner.exists(RECORD), "it names nobody any more"
 
 
 def test_judge_whose_calls_fail_begins_again() -> None:
