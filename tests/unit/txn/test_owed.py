@@ -123,11 +123,17 @@ def test_decided_abort_ends_the_transaction(world: World) -> None:
     assert not world.process().view().transactions
 
 
-def test_life_that_has_ended_owes_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_life_that_has_ended_owes_nothing(
+    world: World, caplog: pytest.LogCaptureFixture, is_created_again: bool
+) -> None:
     one(world).commit(wait=False)
     other = world.process()
+    configuration = other.view().record.configuration
     lifecycle.seal(other, sweeper.end_all_transactions)
     lifecycle.delete(other)
+    if is_created_again:
+        assert lifecycle.create(other, 2, configuration)
     with caplog.at_level(logging.WARNING):
         world.runtime.run_later(PROMISED_SECONDS)
     assert not caplog.records
