@@ -1,6 +1,6 @@
 """Leases that the application, or a thread, extends between two calls for events.
 
-One test asks the membership how long the application was idle, which no public call tells; one looks
+Some ask the membership how long the application was idle, which no public call tells; one looks
 in the place of the thread, so that it has looked before the next call.
 """
 
@@ -414,6 +414,15 @@ def wait_for_heartbeat(world: World, clock: SkippingRuntime, skipped: float) -> 
     clock.skip(skipped)
     lease_extender.EXTENDER.look()
     wait_for(lambda: written() > before)
+
+
+def test_keep_alive_begins_the_interval_anew() -> None:
+    clock = SkippingRuntime()
+    reader = World(clock=clock).created().create_reader("a", max_poll_interval="5 minutes")
+    clock.skip(250)
+    reader.keep_alive()
+    clock.skip(100)
+    assert membership_of(reader).idle_seconds < 200
 
 
 @pytest.mark.slow
