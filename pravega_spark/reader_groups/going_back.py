@@ -256,8 +256,9 @@ class _Return:
                 record = state.owners.get(key)
                 end = record.last[0].offset if record is not None and record.last else at
                 end = lineage.end(lineage.find(key.segment_id)) if end == END else end
-                self.lost.append(self._range(key, 0, end))
-                self.is_overtaken = True
+                if end:  # nobody ever had a segment that ended without events, nor needed to
+                    self.lost.append(self._range(key, 0, end))
+                    self.is_overtaken = True
         if number >= state.finished_since.get(stream, 0):
             return
         earlier = {key.segment_id for key in self.position.offsets if key.stream == stream}

@@ -146,6 +146,23 @@ def test_position_counts_after_the_reader_has_expired() -> None:
     assert drain(group.create_reader("b")) == events[3:]
 
 
+def test_position_counts_after_a_segment_without_events_has_ended() -> None:
+    world = World(segments=2)
+    world.write(20)
+    group = world.created()
+    a, b = group.create_reader("a"), group.create_reader("b")
+    drain(a), b.read_next_event(0)
+    stored = a.position
+    scale(world.stream, [0], [(0.0, 0.25), (0.25, 0.5)])
+    (empty,) = (
+        s.segment_id for s in world.stream.view().active.segments if s.key_range.low == 0.25
+    )
+    scale(world.stream, [empty, 1], [(0.25, 1.0)])  # waits for the rest of b's segment
+    drain(a)
+    assert list(group.state().completed) == [SegmentKey(NAME, empty)], "nobody had to read it"
+    a.close_at(stored)
+
+
 def test_position_does_not_go_back_over_what_another_reader_has_read() -> None:
     world = World(segments=2)
     world.write(60)
