@@ -130,7 +130,7 @@ class RoundRecord:
         try:
             self._started_ms = self._store.time_ms()
             while not stop.is_set:
-                self._work = self._table.claim(self.kind, self._scopes, JOB)
+                self._work = self._table.claim((self.kind,), self._scopes, JOB)
                 if self._work is not None:
                     break
                 now_ms, entries = self._table.about_now_ms(), self._table.entries()

@@ -1,8 +1,9 @@
 """The shares of a root's maintenance that one process does: ``maintain="auto"``.
 
-A run over all streams is done in shares of bounded time, by any of the processes: the record holds
-the stream after which the next share continues. A stream that fails is recorded, and its turn comes
-again with the next run. Imported by the first wake-up of ``maintenance/auto.py``.
+Runs over all streams are done in shares of bounded time, by any of the processes: the record holds
+the stream after which the next share continues. Kinds that run as often are done together. A stream
+that fails is recorded, and its turn comes again with the next run. Imported by the first wake-up of
+``maintenance/auto.py``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from pravega_spark.maintenance import work as maintenance_work
 from pravega_spark.maintenance.work import (
     ALWAYS,
     WORKS,
+    Kinds,
     RoundTask,
     WorkDone,
     WorkOptions,
@@ -92,8 +94,6 @@ class RootStreams:
         self._hints: dict[str, DueHints] = {}
         self._streams: dict[str, list[str]] = {}
         """Of the scopes that the present share has visited, as are their hints."""
-        self.was_idle = False
-        """Whether the stream that was visited last needed no work."""
 
     def open(self, name: str) -> StreamLog:
         """Return a stream by its name."""
@@ -131,17 +131,17 @@ class RootStreams:
             self._streams[scope] = sorted(names)
         return self._streams[scope]
 
-    def prepare(
-        self, kind: MaintenanceKind, given: GivenSettings, *, is_first: bool
-    ) -> Mapping[str, str]:
-        """Do what a share of a run of that kind does before its streams; more before the first.
-
-        ``given`` are the settings of the root. Returns an error for each group and table of the
-        root that failed.
-        """
+    def begin(self, given: GivenSettings) -> None:
+        """Begin a share by the settings of the root that are given."""
         self._options = WorkOptions(given)
         self._hints.clear()
         self._streams.clear()
+
+    def prepare(self, kind: MaintenanceKind, *, is_first: bool) -> Mapping[str, str]:
+        """Do what a share of a run of that kind does before its streams: only before the first.
+
+        Returns an error for each group and table of the root that failed.
+        """
         if kind is MaintenanceKind.RETENTION and is_first:
             failures = repair_changing_groups(self._store, self.open, self._runtime)
             return {f"reader group {group}": error for group, error in failures.items()}
@@ -149,34 +149,38 @@ class RootStreams:
             return self._sweep_tables("")
         return {}
 
-    def maintain(self, kind: MaintenanceKind, name: str) -> Mapping[str, str]:
-        """Do what the job of that kind does with a stream, by the root's and its own settings.
+    def due(self, kinds: Kinds, name: str) -> Kinds:
+        """Return those kinds of work that a stream needs: none if it has nothing new.
 
-        ``was_idle`` then says whether the stream had nothing new and was not due, which costs one
-        storage call, or is not to be maintained by applications. A name of a scope stands for its
-        own tables, which are swept. Returns an error for each part that failed, such as a table.
-        Raises what the work on a stream raises; NoSuchStream for one that was deleted since it was
-        listed.
+        That costs one storage call, and now and then a second one. A name of a scope stands for its
+        own tables, which are swept.
         """
         scope, _, short = name.partition("/")
-        self.was_idle = False
         if short == _LAST:
-            return self._sweep_tables(scope) if kind is MaintenanceKind.SWEEPING else {}
-        if kind not in maintenance_work.kinds_of(short, (kind,)):
-            self.was_idle = True
-            return {}
+            return [kind for kind in kinds if kind is MaintenanceKind.SWEEPING]
+        kinds = maintenance_work.kinds_of(short, kinds)
+        if not kinds:
+            return ()
+        return self._hints_of(scope).due(kinds, self._now_ms(), (short,)).get(short, ())
+
+    def maintain(self, kind: MaintenanceKind, name: str) -> Mapping[str, str] | None:
+        """Do what the job of that kind does with a stream, by the root's and its own settings.
+
+        Returns an error for each part that failed, such as a table; None for a stream that is not
+        to be maintained by applications. Raises what the work on a stream raises; NoSuchStream for
+        one that was deleted since it was listed.
+        """
+        scope, _, short = name.partition("/")
+        if short == _LAST:
+            return self._sweep_tables(scope)
         hints = self._hints_of(scope)
-        if short not in hints.due((kind,), self._now_ms(), (short,)):
-            self.was_idle = True
-            return {}
         try:
             done = do_work(self.open(name), kind, self._options, partial(_unless_off, kind))
         except Exception:
             hints.drop(short)
             raise
         if done.left == _STREAM_IS_OFF:  # a job does the work, so no hint says that it is done
-            self.was_idle = True
-            return {}
+            return None
         hints.note(
             short,
             kind,
@@ -225,6 +229,16 @@ logger = own_logger(__name__)
 
 ENDS = (RootChanged, StoreReadOnly, StoreRefused)
 """Errors after which this process does not maintain the root any more."""
+TOGETHER: Final = frozenset(
+    {
+        MaintenanceKind.TRANSACTIONS,
+        MaintenanceKind.WATERMARKS,
+        MaintenanceKind.SCALING,
+        MaintenanceKind.FOLDING,
+    }
+)
+"""The kinds that run each minute. They share their shares: a run of all of them asks each idle
+stream once, and makes one claim and one record. The others take longer, and would delay these."""
 _MAX_WARNINGS = 256
 
 
@@ -272,8 +286,10 @@ class MaintenanceShares:
         self._refused: set[MaintenanceKind] = set()
         """The kinds to which this process has no right, which it does only where it is asked."""
         self._settings_at = 0.0
-        self._progress = RunProgress(0)
+        self._progress: dict[MaintenanceKind, RunProgress] = {}
         """Of the share that is being done."""
+        self._doing: MaintenanceKind | None = None
+        """The kind of it that is being done."""
         self._next = 0
         """Which kind is looked at first: the one after the last that was done."""
         self._warned: set[tuple[str, ...]] = set()
@@ -328,13 +344,14 @@ class MaintenanceShares:
         ]
         if not due or not self._may_work():
             return False
-        for kind in due:
-            wanted = partial(self._is_wanted, kind)
-            work = self._record.claim(kind, (None,), AUTO, wanted)
+        while due:
+            together = [kind for kind in due if kind is due[0] or {kind, due[0]} <= TOGETHER]
+            work = self._record.claim(together, (None,), AUTO, self._is_wanted)
             if work is not None:
-                self._next = (kinds.index(kind) + 1) % len(kinds)
+                self._next = (kinds.index(work.kinds[0]) + 1) % len(kinds)
                 self._share(work)
                 return True
+            due = [kind for kind in due if kind not in together]
         return False
 
     def _may_work(self) -> bool:
@@ -368,18 +385,20 @@ class MaintenanceShares:
         """Do a share of claimed work, and record how far it came."""
         keeper = ClaimKeeper(self._record, work)
         keeper.start()
-        self._progress = work.progress or RunProgress(work.claim.at_ms)
+        begun = RunProgress(work.claim.at_ms)
+        self._progress = {kind: work.progress.get(kind, begun) for kind in work.kinds}
         has_finished = is_refused = False
         try:
-            has_finished = self._visit(work.kind, keeper)
+            has_finished = self._visit(work.kinds, keeper)
         except (StoreReadOnly, StoreRefused) as error:
-            if self._is_asked():
+            if self._is_asked() or self._doing is None:
                 raise
-            self._refused.add(work.kind)
+            self._refused.add(self._doing)
             is_refused = True  # another process does the share again
+            kind = self._doing.value
             self.warn(
-                ("refused", work.kind.value),
-                f"this process leaves {work.kind.value} of %s to others, having no right to it",
+                ("refused", kind),
+                f"this process leaves {kind} of %s to others, having no right to it",
                 error,
                 logging.INFO,
             )
@@ -388,47 +407,68 @@ class MaintenanceShares:
             if has_finished:
                 self._record.finish_shares(work, self._progress)
             else:
-                self._record.release(work, None if is_refused else self._progress)
+                self._record.release(work, {} if is_refused else self._progress)
 
-    def _visit(self, kind: MaintenanceKind, keeper: ClaimKeeper) -> bool:
+    def _visit(self, kinds: Kinds, keeper: ClaimKeeper) -> bool:
         """Maintain the next streams; return whether these were the last ones.
 
-        Idle streams cost one call each, so only the others count.
+        Idle streams cost about one call each for all kinds, so only the others count.
         """
         until, worked = self._runtime.monotonic() + self._pace.seconds, 0
-        failures = self._streams.prepare(kind, self._given, is_first=not self._progress.after)
-        self._check_rights(failures)
-        self._progress = self._progress.add(self._progress.after, 0, failures)
-        following = self._streams.after(self._progress.after, self._maintained_scopes(kind))
+        after = self._progress[kinds[0]].after
+        self._streams.begin(self._given)
+        for kind in kinds:
+            self._doing = kind
+            failures = self._streams.prepare(kind, is_first=not after)
+            self._check_rights(failures)
+            self._add(kind, after, 0, failures)
+        left = {kind: self._maintained_scopes(kind) for kind in kinds}
+        following = self._streams.after(after, set.intersection(*left.values()))
         try:
             for name, problem in following:
                 is_over = is_stream(name) and worked >= self._pace.streams
                 is_over = is_over or self._runtime.monotonic() >= until
                 if is_over or keeper.is_lost or self._is_ended():
                     return False
+                scope = name.partition("/")[0]
+                some = [kind for kind in kinds if scope not in left[kind]]
                 if problem is None:
-                    self._maintain(kind, name)
-                    worked += is_stream(name) and not self._streams.was_idle
-                else:
-                    self._fail(kind, name, 0, f"scope {name.partition('/')[0]}", problem)
+                    worked += self._maintain(some, name) and is_stream(name)
+                    continue
+                for kind in some:
+                    self._fail(kind, name, 0, f"scope {scope}", problem)
         finally:
             self._streams.finish()
         return True
 
-    def _maintain(self, kind: MaintenanceKind, name: str) -> None:
-        streams = int(is_stream(name))
-        try:
-            failures = self._streams.maintain(kind, name)
-            self._check_rights(failures)
-        except NoSuchStream:  # deleted since it was listed
-            self._progress = self._progress.add(name, 0, {})
-        except Exception as error:
-            may_not_delete = kind is MaintenanceKind.SWEEPING and not isinstance(error, RootChanged)
-            if isinstance(error, ENDS) and not (may_not_delete and self._is_asked()):
-                raise
-            self._fail(kind, name, streams, f"stream {name}", error)
-        else:
-            self._progress = self._progress.add(name, streams, failures or {})
+    def _maintain(self, kinds: Kinds, name: str) -> bool:
+        """Do what is due at a stream or at the tables of a scope; return whether anything was."""
+        streams, worked = int(is_stream(name)), False
+        due = self._streams.due(kinds, name)
+        for kind in kinds:
+            failures: Mapping[str, str] | None = {}
+            if kind in due:
+                self._doing = kind
+                try:
+                    failures = self._streams.maintain(kind, name)
+                    self._check_rights(failures or {})
+                except NoSuchStream:  # deleted since it was listed
+                    streams = 0
+                except Exception as error:
+                    may_not_delete = kind is MaintenanceKind.SWEEPING
+                    may_not_delete = may_not_delete and not isinstance(error, RootChanged)
+                    if isinstance(error, ENDS) and not (may_not_delete and self._is_asked()):
+                        raise
+                    self._fail(kind, name, streams, f"stream {name}", error)
+                    continue
+                worked = worked or failures is not None
+            self._add(kind, name, streams, failures or {})
+        return worked
+
+    def _add(
+        self, kind: MaintenanceKind, after: str, streams: int, failures: Mapping[str, str]
+    ) -> None:
+        self._progress[kind] = self._progress[kind].add(after, streams, failures)
 
     def _check_rights(self, failures: Mapping[str, str]) -> None:
         """Raise StoreReadOnly for a failure by a missing right, where nobody asked this process."""
@@ -442,7 +482,7 @@ class MaintenanceShares:
     ) -> None:
         """Record a failure; the next run tries again."""
         failure = f"{type(error).__name__}: {error}"
-        self._progress = self._progress.add(name, streams, {what: failure})
+        self._add(kind, name, streams, {what: failure})
         cause = kind.value, name, type(error).__name__
         self.warn(cause, f"{kind.value} of {what} in %s failed", error)
 

@@ -45,6 +45,7 @@ from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path, open_stream
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
+from pravega_spark.engine.stream.watermarks import marks_of
 from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged
 from pravega_spark.event_time.update import update_watermark
 from pravega_spark.key_value.fold import NEVER, ensure_subscribed, fold, fold_due
@@ -384,6 +385,8 @@ def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> 
 
 
 def _scaling(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    if view.record.configuration.scaling.type is ScalingType.FIXED:
+        return WorkDone("", {"splits": 0, "merges": 0}, SELDOM)
     run = explain_scaling if options.dry_run else run_scaling
     pace, use_keys = options.scaling
     result = run(stream, pace, use_keys=use_keys, life=view.life)
@@ -439,6 +442,8 @@ def _retention(stream: StreamLog, view: StreamView, options: WorkOptions) -> Wor
 
 
 def _watermarks(stream: StreamLog, view: StreamView, options: WorkOptions) -> WorkDone:
+    if not marks_of(view):
+        return WorkDone("", {"recorded": 0, "dropped": 0}, SELDOM)
     timeout_ms = options.settings(view).timestamp_aggregation_timeout_ms
     update = update_watermark(stream, timeout_ms, life=view.life, dry_run=options.dry_run)
     figures = {"recorded": int(update.watermark is not None), "dropped": len(update.dropped)}

@@ -337,10 +337,10 @@ def _maintain(manager: StreamManager, clock: Clock) -> None:
     began_ms = clock.now_ms()
     clock.sleep(60)
     record.finish_now(kind, every, JOB, began_ms, 2, {"nyc/many": "StoreError: disk full"})
-    work = record.claim(kind, every, AUTO)
+    work = record.claim((kind,), every, AUTO)
     assert work is not None
-    record.release(work, RunProgress(clock.now_ms()).add(STREAM, 1, {}))
-    work = record.claim(kind, every, AUTO)
+    record.release(work, {kind: RunProgress(clock.now_ms()).add(STREAM, 1, {})})
+    work = record.claim((kind,), every, AUTO)
     assert work is not None
     clock.sleep(30)
     assert record.extend(work)

@@ -132,9 +132,8 @@ class DueHints:
     ) -> dict[str, Kinds]:
         """Return the tables at which a round has to look fully, each with the kinds that are due.
 
-        Makes one storage call for each table with a hint: whether there is a next version. A
-        second one shows that the commit which the hint names is still the one that is stored; on
-        an object store, where calls cost money, it is made once in DUE_CHECKED_MS.
+        Makes one storage call for each table with a hint: whether there is a next version. Once in
+        DUE_CHECKED_MS a second one shows that the commit which the hint names is still stored.
         """
         self.read()
         check_same(self._store)
@@ -159,13 +158,11 @@ class DueHints:
         reader = LogReader(self._store, self._path_of(name))
         if min(newest.version, newest.written_ms) < 0 or reader.has(newest.version + 1):
             return kinds
-        is_old = now_ms - hint.checked_ms > DUE_CHECKED_MS
-        if self._store.is_local or is_old:
+        if now_ms - hint.checked_ms > DUE_CHECKED_MS:
             if reader.written_ms(newest.version) != newest.written_ms:
                 return kinds
-            if is_old:
-                hint.checked_ms = now_ms
-                self._changed.add(self._shard(name))
+            hint.checked_ms = now_ms
+            self._changed.add(self._shard(name))
         return due
 
     def note(

@@ -333,13 +333,13 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class ClaimedWork:
-    """A kind of work that this process has claimed, for all scopes (None) or for some."""
+    """Kinds of work that this process has claimed at once, for all scopes (None) or for some."""
 
-    kind: MaintenanceKind
+    kinds: tuple[MaintenanceKind, ...]
     scopes: tuple[str | None, ...]
     claim: RunClaim
-    progress: RunProgress | None = None
-    """The progress of the run that this process continues."""
+    progress: Mapping[MaintenanceKind, RunProgress] = field(default_factory=dict)
+    """The progress of the runs that this process continues; all continue after one stream."""
 
 
 class MaintenanceTable:
@@ -391,16 +391,18 @@ class MaintenanceTable:
 
     def claim(
         self,
-        kind: MaintenanceKind,
+        kinds: Iterable[MaintenanceKind],
         scopes: Iterable[str | None],
         by: str,
-        is_wanted: Callable[[Entries, int], bool] = lambda entries, now_ms: True,
+        is_wanted: Callable[[MaintenanceKind, Entries, int], bool] = lambda *found: True,
     ) -> ClaimedWork | None:
-        """Claim a kind of work; None if another process has it, or if it is not wanted any more.
+        """Claim kinds of work in one commit, as far as no other process has them.
 
-        ``is_wanted`` is asked on the state that the claim is committed on, with the time.
+        None if nothing is left. ``is_wanted`` is asked on the state that the claim is committed on,
+        with the time. Of kinds that would continue after different streams, those are claimed that
+        continue where the first one does.
         """
-        names = tuple(scopes)
+        wanted, names = tuple(kinds), tuple(scopes)
         with self._watch.call(self._runtime):
             now_ms = self._store.time_ms()
         mark = RunClaim(
@@ -413,16 +415,25 @@ class MaintenanceTable:
 
         def decide(entries: Entries) -> tuple[Entries | None, ClaimedWork | None]:
             recent = self._is_after_outage()
-            if blocking_claim(entries, kind, names, now_ms, is_after_outage=recent):
+            free = [
+                kind
+                for kind in wanted
+                if not blocking_claim(entries, kind, names, now_ms, is_after_outage=recent)
+                and is_wanted(kind, entries, now_ms)
+            ]
+            if not free:
                 return None, None
-            if not is_wanted(entries, now_ms):
-                return None, None
-            mine = [entry_of(entries, kind, scope) for scope in names]
-            progress = mine[0].progress if names == (None,) else None
-            claimed = {entry.work: replace(entry, claim=mark) for entry in mine}
-            return {**entries, **claimed}, ClaimedWork(kind, names, mark, progress)
+            found = {kind: entry_of(entries, kind).progress for kind in free}
+            progress = {k: p for k, p in found.items() if p is not None and names == (None,)}
+            after = {kind: progress[kind].after if kind in progress else "" for kind in free}
+            mine = [kind for kind in free if after[kind] == after[free[0]]]
+            work = ClaimedWork(
+                tuple(mine), names, mark, {k: p for k, p in progress.items() if k in mine}
+            )
+            claimed = {e.work: replace(e, claim=mark) for e in _entries_of(entries, work)}
+            return {**entries, **claimed}, work
 
-        return self._change("CLAIM MAINTENANCE", kind, decide)
+        return self._change("CLAIM MAINTENANCE", wanted, decide)
 
     def _is_after_outage(self) -> bool:
         """Return whether an outage that this process met ended less than a claim's length ago."""
@@ -442,9 +453,13 @@ class MaintenanceTable:
             }
             return ({**entries, **changed}, True) if changed else (None, False)
 
-        return self._change("EXTEND MAINTENANCE", work.kind, decide)
+        return self._change("EXTEND MAINTENANCE", work.kinds, decide)
 
-    def release(self, work: ClaimedWork, progress: RunProgress | None = None) -> None:
+    def release(
+        self,
+        work: ClaimedWork,
+        progress: Mapping[MaintenanceKind, RunProgress] = MappingProxyType({}),
+    ) -> None:
         """End a claim before its end, and record the progress if there is some.
 
         Does nothing if the claim is another process's by now: that one continues.
@@ -452,12 +467,12 @@ class MaintenanceTable:
 
         def decide(entries: Entries) -> tuple[Entries | None, None]:
             changed = {
-                e.work: replace(e, claim=None, progress=progress or e.progress)
+                e.work: replace(e, claim=None, progress=progress.get(e.kind, e.progress))
                 for e in _claimed(entries, work)
             }
             return ({**entries, **changed} if changed else None), None
 
-        self._change("RELEASE MAINTENANCE", work.kind, decide)
+        self._change("RELEASE MAINTENANCE", work.kinds, decide)
 
     def finish(
         self,
@@ -478,27 +493,31 @@ class MaintenanceTable:
                 changed[entry.work] = MaintenanceEntry(kind, entry.scope, run, None, claim)
             return without_old_scopes({**entries, **changed}, run.finished_ms), None
 
-        self._change("FINISH MAINTENANCE", kind, decide)
+        self._change("FINISH MAINTENANCE", (kind,), decide)
         self._sweep()
 
-    def finish_shares(self, work: ClaimedWork, progress: RunProgress) -> None:
-        """Record a run whose last share has just ended, and end the claim of it.
+    def finish_shares(
+        self, work: ClaimedWork, progress: Mapping[MaintenanceKind, RunProgress]
+    ) -> None:
+        """Record runs whose last share has just ended, and end the claim of them.
 
-        Does nothing if the claim is another process's by now: that one finishes the run.
+        Does nothing if the claim is another process's by now: that one finishes the runs.
         """
-        now_ms = self._store.time_ms()
-        counts = progress.streams, progress.failed, progress.failures
-        run = FinishedRun(worker_text(AUTO), progress.started_ms, now_ms, *counts)
+        now_ms, by = self._store.time_ms(), worker_text(AUTO)
+        runs = {
+            kind: FinishedRun(by, p.started_ms, now_ms, p.streams, p.failed, p.failures)
+            for kind, p in progress.items()
+        }
 
         def decide(entries: Entries) -> tuple[Entries | None, None]:
             changed = {
-                entry.work: MaintenanceEntry(work.kind, entry.scope, run)
+                entry.work: MaintenanceEntry(entry.kind, entry.scope, runs[entry.kind])
                 for entry in _claimed(entries, work)
             }
             kept = without_old_scopes({**entries, **changed}, now_ms)
             return (kept if changed else None), None
 
-        self._change("FINISH MAINTENANCE", work.kind, decide)
+        self._change("FINISH MAINTENANCE", work.kinds, decide)
         self._sweep()
 
     def finish_now(
@@ -526,9 +545,11 @@ class MaintenanceTable:
     def _change(
         self,
         operation: str,
-        kind: MaintenanceKind,
+        kinds: Iterable[MaintenanceKind],
         decide: Callable[[Entries], tuple[Entries | None, _Value]],
     ) -> _Value:
+        named = ", ".join(kind.value for kind in kinds)
+
         def change(state: TableState) -> tuple[TableChange | None, _Value]:
             known = self._decode(state.rows)
             entries, value = decide(known)
@@ -536,7 +557,7 @@ class MaintenanceTable:
                 return None, value
             rows = {work: row for work, row in state.rows.items() if work not in known}
             rows |= {work: encode_entry(entry) for work, entry in entries.items()}
-            return TableChange(operation, rows, parameters={"kind": kind.value}), value
+            return TableChange(operation, rows, parameters={"kind": named}), value
 
         try:
             with self._watch.call(self._runtime):
@@ -626,9 +647,13 @@ def blocking_claim(
     return None
 
 
+def _entries_of(entries: Entries, work: ClaimedWork) -> list[MaintenanceEntry]:
+    return [entry_of(entries, kind, scope) for kind in work.kinds for scope in work.scopes]
+
+
 def _claimed(entries: Entries, work: ClaimedWork) -> list[MaintenanceEntry]:
     """Return the entries that still have the claim."""
-    entered = (entry_of(entries, work.kind, scope) for scope in work.scopes)
+    entered = _entries_of(entries, work)
     return [e for e in entered if e.claim is not None and e.claim.token == work.claim.token]
 
 
@@ -663,7 +688,7 @@ class ClaimKeeper:
 
     def start(self) -> None:
         """Extend the claim from now on."""
-        name = f"pravega-claim-{self._work.kind.value}"
+        name = f"pravega-claim-{self._work.kinds[0].value}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def end(self) -> None:
@@ -675,7 +700,7 @@ class ClaimKeeper:
             try:
                 self.is_lost = not self._table.extend(self._work)
             except (PravegaSparkError, OSError) as error:  # the next attempt comes before the end
-                kind, root = self._work.kind.value, self._table.root_url
+                kind, root = ", ".join(k.value for k in self._work.kinds), self._table.root_url
                 logger.debug(
                     "could not extend the claim on %s of %s: %s",
                     kind,

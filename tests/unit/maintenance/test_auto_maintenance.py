@@ -432,7 +432,7 @@ def test_after_the_kill_of_a_process_another_one_continues_its_share(root: Path)
     record = MaintenanceTable(open_store(str(root)))
     claim = entry_of(record.entries(), RETENTION).claim
     assert claim is not None
-    assert record.claim(RETENTION, (None,), "auto") is None
+    assert record.claim((RETENTION,), (None,), "auto") is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
@@ -454,7 +454,7 @@ def test_the_claim_of_a_killed_process_of_another_machine_ends_by_the_clock(
     monkeypatch.setattr(maintenance_table, "CLAIM_MS", 1_500)
     with monkeypatch.context() as patch:
         patch.setattr(maintenance_table, "identity", lambda: "elsewhere 1 1")
-        assert MaintenanceTable(open_store(str(root))).claim(RETENTION, (None,), "auto")
+        assert MaintenanceTable(open_store(str(root))).claim((RETENTION,), (None,), "auto")
     began = time.monotonic()
     with StreamManager(root, maintain="auto"):
         wait_until(lambda: len(finished(root)) == len(MaintenanceKind))

@@ -535,7 +535,7 @@ def test_kind_that_another_job_does_is_left_to_it(
     store: Spy, manager: StreamManager, clock: FakeRuntime
 ) -> None:
     manager.create_stream("s/t")
-    work = MaintenanceTable(store, clock).claim(RETENTION, (None,), JOB)
+    work = MaintenanceTable(store, clock).claim((RETENTION,), (None,), JOB)
     assert work is not None
     found = manager.maintain(kinds=["retention", "scaling"])
     assert found.kinds[RETENTION].claimed_by.startswith("job on ")
@@ -554,7 +554,7 @@ def test_share_of_another_process_is_waited_for(
     monkeypatch.setattr(round, "_CHECK_SECONDS", 0.02)
     manager.create_stream("s/t")
     other = MaintenanceTable(store, clock)
-    share = other.claim(RETENTION, (None,), AUTO)
+    share = other.claim((RETENTION,), (None,), AUTO)
     assert share is not None
     timer = threading.Timer(0.3, lambda: other.release(share))
     timer.start()

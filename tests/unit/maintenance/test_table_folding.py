@@ -180,10 +180,10 @@ def test_shares_of_automatic_maintenance_fold_tables_and_pass_plain_streams(
     streams = RootStreams(store, clock)
     names = [name for name, _ in streams.after("")]
     assert names == [LOG, "shop/plain", "shop/~"]
-    streams.prepare(MaintenanceKind.FOLDING, {}, is_first=True)
+    streams.begin({})
     store.calls.clear()
-    streams.maintain(MaintenanceKind.FOLDING, "shop/plain")
-    assert streams.was_idle
+    assert not streams.due([MaintenanceKind.FOLDING], "shop/plain")
     assert store.calls == []
+    assert streams.due([MaintenanceKind.FOLDING], LOG) == [MaintenanceKind.FOLDING]
     streams.maintain(MaintenanceKind.FOLDING, LOG)
     assert folded_log(open_stream(store, LOG, clock)).refresh() is not None

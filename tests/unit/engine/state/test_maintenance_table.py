@@ -86,12 +86,12 @@ def claimed(found: ClaimedWork | None) -> ClaimedWork:
 def test_one_process_at_a_time_has_a_kind_and_other_kinds_are_free(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
-    work = claimed(record.claim(RETENTION, ALL, AUTO))
+    work = claimed(record.claim((RETENTION,), ALL, AUTO))
     other = table_of(record._store, clock)
-    assert other.claim(RETENTION, ALL, JOB) is None
-    assert other.claim(SCALING, ALL, JOB) is not None
+    assert other.claim((RETENTION,), ALL, JOB) is None
+    assert other.claim((SCALING,), ALL, JOB) is not None
     record.release(work)
-    assert other.claim(RETENTION, ALL, JOB) is not None
+    assert other.claim((RETENTION,), ALL, JOB) is not None
 
 
 @pytest.mark.parametrize(
@@ -109,23 +109,41 @@ def test_claim_excludes_those_that_have_a_scope_of_it(
     second: Iterable[str | None],
     excludes: bool,
 ) -> None:
-    claimed(record.claim(RETENTION, first, JOB))
-    assert (record.claim(RETENTION, second, JOB) is None) is excludes
+    claimed(record.claim((RETENTION,), first, JOB))
+    assert (record.claim((RETENTION,), second, JOB) is None) is excludes
+
+
+def test_several_kinds_are_claimed_at_once_as_far_as_they_are_free_and_go_on_together(
+    record: MaintenanceTable,
+) -> None:
+    claimed(record.claim((SCALING,), ALL, JOB))
+    work = claimed(record.claim((RETENTION, SCALING, TRANSACTIONS), ALL, AUTO))
+    assert work.kinds == (RETENTION, TRANSACTIONS)
+    far = RunProgress(1, "s/m", 2)
+    record.release(work, {RETENTION: far, TRANSACTIONS: RunProgress(1, "s/a", 1)})
+    work = claimed(record.claim((RETENTION, TRANSACTIONS), ALL, AUTO))
+    assert (work.kinds, work.progress) == ((RETENTION,), {RETENTION: far})
+    assert record.extend(work)
+    record.finish_shares(work, {RETENTION: far})
+    found = record.entries()
+    assert entry_of(found, RETENTION).claim is None
+    assert entry_of(found, TRANSACTIONS).progress is not None
+    assert entry_of(found, SCALING).claim is not None
 
 
 def test_claim_ends_by_the_storages_clock_and_is_then_another_process(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
-    work = claimed(record.claim(RETENTION, ALL, AUTO))
+    work = claimed(record.claim((RETENTION,), ALL, AUTO))
     clock.sleep(CLAIM_MS / 1_000 - 1)
-    assert record.claim(RETENTION, ALL, AUTO) is None
+    assert record.claim((RETENTION,), ALL, AUTO) is None
     assert record.extend(work)
     clock.sleep(CLAIM_MS / 1_000 - 1)
-    assert record.claim(RETENTION, ALL, AUTO) is None
+    assert record.claim((RETENTION,), ALL, AUTO) is None
     clock.sleep(1)
-    next_work = claimed(record.claim(RETENTION, ALL, AUTO))
+    next_work = claimed(record.claim((RETENTION,), ALL, AUTO))
     assert not record.extend(work)
-    record.release(work, RunProgress(0, "s/late", 1))  # the late one changes nothing
+    record.release(work, {RETENTION: RunProgress(0, "s/late", 1)})  # the late one changes nothing
     entry = entry_of(record.entries(), RETENTION)
     assert (entry.claim, entry.progress) == (next_work.claim, None)
 
@@ -137,35 +155,35 @@ def test_claim_lasts_over_an_outage_that_the_other_process_met_and_no_longer(
 ) -> None:
     outages = Outages(memory(clock), clock)
     holder, other = (table_of(outages.process(), clock) for _ in range(2))
-    work = holder.claim(RETENTION, ALL, JOB)
+    work = holder.claim((RETENTION,), ALL, JOB)
     assert work is not None
     clock.sleep(1)
     end = outages.begin(seconds, HANG if hangs else FAIL)
     with contextlib.suppress(StoreError):
-        assert other.claim(RETENTION, ALL, JOB) is None
+        assert other.claim((RETENTION,), ALL, JOB) is None
     clock.sleep(max(0.0, end - clock.monotonic()))
     if not hangs:  # its next attempt, just before the end of the outage, failed as well
         clock.sleep(-1)
         with pytest.raises(StoreError):
-            other.claim(RETENTION, ALL, JOB)
+            other.claim((RETENTION,), ALL, JOB)
         clock.sleep(1)
-    assert other.claim(RETENTION, ALL, JOB) is None
+    assert other.claim((RETENTION,), ALL, JOB) is None
     assert holder.extend(work)
     clock.sleep(CLAIM_MS / 1_000 - 2)
-    assert other.claim(RETENTION, ALL, JOB) is None
+    assert other.claim((RETENTION,), ALL, JOB) is None
     clock.sleep(3)
-    assert other.claim(RETENTION, ALL, JOB) is not None, "the holder has died meanwhile"
+    assert other.claim((RETENTION,), ALL, JOB) is not None, "the holder has died meanwhile"
 
 
 def test_claim_from_a_clock_that_was_ahead_has_ended(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     clock.wall_ms += 10 * HOUR_MS
-    claimed(record.claim(RETENTION, ALL, AUTO))
+    claimed(record.claim((RETENTION,), ALL, AUTO))
     record.finish_now(SCALING, ALL, AUTO, 0, 1)
     clock.wall_ms -= 10 * HOUR_MS
     assert entry_of(record.entries(), SCALING).is_due(clock.now_ms(), HOUR_MS)
-    assert record.claim(RETENTION, ALL, AUTO) is not None
+    assert record.claim((RETENTION,), ALL, AUTO) is not None
 
 
 def test_claim_of_a_process_of_this_machine_that_has_ended_delays_nobody(
@@ -176,13 +194,13 @@ def test_claim_of_a_process_of_this_machine_that_has_ended_delays_nobody(
     assert child.pid is not None
     with monkeypatch.context() as patch:
         another(record, patch, identity(child.pid))
-        claimed(record.claim(RETENTION, ALL, AUTO))
+        claimed(record.claim((RETENTION,), ALL, AUTO))
     child.join()
-    assert record.claim(RETENTION, ALL, AUTO) is not None
+    assert record.claim((RETENTION,), ALL, AUTO) is not None
     with monkeypatch.context() as patch:
         another(record, patch, "elsewhere 1 1")
-        claimed(record.claim(SCALING, ALL, AUTO))
-    assert record.claim(SCALING, ALL, AUTO) is None
+        claimed(record.claim((SCALING,), ALL, AUTO))
+    assert record.claim((SCALING,), ALL, AUTO) is None
 
 
 def test_what_became_unwanted_is_not_claimed(record: MaintenanceTable, clock: FakeRuntime) -> None:
@@ -190,13 +208,13 @@ def test_what_became_unwanted_is_not_claimed(record: MaintenanceTable, clock: Fa
     known = record.entries()
     other.finish_now(RETENTION, ALL, JOB, 0, 1)
 
-    def is_due(entries: Any, now_ms: int) -> bool:
-        return entry_of(entries, RETENTION).is_due(now_ms, HOUR_MS)
+    def is_due(kind: MaintenanceKind, entries: Any, now_ms: int) -> bool:
+        return entry_of(entries, kind).is_due(now_ms, HOUR_MS)
 
-    assert is_due(known, clock.now_ms())
-    assert record.claim(RETENTION, ALL, AUTO, is_due) is None
+    assert is_due(RETENTION, known, clock.now_ms())
+    assert record.claim((RETENTION,), ALL, AUTO, is_due) is None
     clock.sleep(3_600)
-    assert record.claim(RETENTION, ALL, AUTO, is_due) is not None
+    assert record.claim((RETENTION,), ALL, AUTO, is_due) is not None
 
 
 def test_one_of_many_threads_claims() -> None:
@@ -205,7 +223,7 @@ def test_one_of_many_threads_claims() -> None:
     def race() -> None:
         table = MaintenanceTable(store)
         start.wait()
-        found.append(table.claim(RETENTION, ALL, AUTO))
+        found.append(table.claim((RETENTION,), ALL, AUTO))
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
@@ -222,7 +240,7 @@ def race_in_process(root: str, start: Any, results: Any) -> None:
     record = MaintenanceTable(open_store(root))
     for number in range(ROUNDS):
         start.wait()
-        work = record.claim(RETENTION, ALL, AUTO)
+        work = record.claim((RETENTION,), ALL, AUTO)
         results.put((number, work is not None))
         start.wait()
         if work is not None:
@@ -251,7 +269,7 @@ def test_one_of_several_processes_claims(tmp_path: Path) -> None:
 def test_keeper_extends_a_claim_and_sees_that_it_is_lost(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
-    work = claimed(record.claim(RETENTION, ALL, AUTO))
+    work = claimed(record.claim((RETENTION,), ALL, AUTO))
     extended, lost = threading.Event(), threading.Event()
 
     class Watched(MaintenanceTable):
@@ -265,13 +283,13 @@ def test_keeper_extends_a_claim_and_sees_that_it_is_lost(
     keeper.start()
     assert extended.wait(60)
     clock.sleep(60)  # later than the end of the claim as it was made
-    assert record.claim(RETENTION, ALL, AUTO) is None
+    assert record.claim((RETENTION,), ALL, AUTO) is None
     keeper.end()
     for thread in threading.enumerate():
         if thread.name == f"pravega-claim-{RETENTION.value}":
             thread.join(60)  # it may be about to extend the claim once more
     clock.sleep(CLAIM_MS / 1_000)
-    claimed(record.claim(RETENTION, ALL, AUTO))
+    claimed(record.claim((RETENTION,), ALL, AUTO))
     keeper = ClaimKeeper(Watched(record._store, clock), work, every_seconds=0.01)
     keeper.start()
     assert lost.wait(60)
@@ -284,11 +302,11 @@ def test_keeper_extends_a_claim_and_sees_that_it_is_lost(
 def test_finished_run_is_recorded_and_ends_its_claim_and_the_shares(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
-    work = claimed(record.claim(RETENTION, ALL, AUTO))
+    work = claimed(record.claim((RETENTION,), ALL, AUTO))
     progress = RunProgress(clock.now_ms()).add("s/b", 2, {"stream s/a": "broken"})
-    record.release(work, progress)
-    work = claimed(record.claim(RETENTION, ALL, AUTO))
-    assert work.progress == progress
+    record.release(work, {RETENTION: progress})
+    work = claimed(record.claim((RETENTION,), ALL, AUTO))
+    assert work.progress == {RETENTION: progress}
     clock.sleep(5)
     record.finish_now(RETENTION, ALL, AUTO, progress.started_ms, 3, {"stream s/a": "broken"}, work)
     entry = entry_of(table_of(record._store, clock).entries(), RETENTION)
@@ -304,7 +322,7 @@ def test_finished_run_is_recorded_and_ends_its_claim_and_the_shares(
 
 
 def test_run_without_a_claim_leaves_the_claim_of_another(record: MaintenanceTable) -> None:
-    work = claimed(record.claim(RETENTION, ALL, JOB))
+    work = claimed(record.claim((RETENTION,), ALL, JOB))
     record.finish_now(RETENTION, ALL, JOB, 0, 7)
     entry = entry_of(record.entries(), RETENTION)
     assert entry.claim == work.claim
@@ -316,7 +334,7 @@ def test_rows_are_decoded_as_they_were_encoded_and_unknown_kinds_stay(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
     run = FinishedRun("job", 1, 2, 3, 1, {"stream s/a": "broken"})
-    work = claimed(record.claim(TRANSACTIONS, ("a",), AUTO))
+    work = claimed(record.claim((TRANSACTIONS,), ("a",), AUTO))
     made = MaintenanceEntry(
         TRANSACTIONS, "a", run, RunProgress(4, "a/b", 5, 0), replace(work.claim, until_ms=9)
     )
@@ -363,7 +381,7 @@ def test_table_of_a_job_that_runs_each_minute_is_swept(
 ) -> None:
     most = 0
     for _ in range(400):
-        work = claimed(record.claim(SCALING, ALL, JOB))
+        work = claimed(record.claim((SCALING,), ALL, JOB))
         record.finish_now(SCALING, ALL, JOB, 0, 1, work=work)
         clock.sleep(60)
         most = max(most, len(record._store.list("_maintenance/data")))
@@ -412,7 +430,7 @@ def test_each_kind_is_described_also_one_that_never_ran(
     clock.sleep(5)
     record.finish_now(RETENTION, ALL, JOB, started_ms, 12, {"stream s/t": "StoreError: full"})
     record.finish_now(RETENTION, ("s",), JOB, started_ms, 2)
-    work = claimed(record.claim(SCALING, ALL, AUTO))
+    work = claimed(record.claim((SCALING,), ALL, AUTO))
     clock.sleep(60)
     first, scoped, scaling, last, *_ = describe(record.entries(), INTERVALS_MS, clock.now_ms())
     assert (first.kind, first.scope, first.is_overdue) == (RETENTION, None, False)
@@ -490,14 +508,14 @@ def test_damaged_record_begins_again_with_the_next_claim(
     other = table_of(store, clock)
     assert entry_of(other.entries(), RETENTION).last is not None
     damage(record)
-    work = claimed(record.claim(SCALING, ALL, JOB))
+    work = claimed(record.claim((SCALING,), ALL, JOB))
     assert "could not be read and begins again" in caplog.text
     assert set(record.entries()) == {"scaling"}
     record.finish_now(SCALING, ALL, JOB, 0, 2, work=work)
     with contextlib.suppress(CorruptLog):
         other.finish_now(RETENTION, ALL, JOB, 0, 1)  # behind a gap: it knows the deleted log
     for process in (other, record):
-        work = claimed(process.claim(RETENTION, ALL, JOB))
+        work = claimed(process.claim((RETENTION,), ALL, JOB))
         process.finish_now(RETENTION, ALL, JOB, 0, 1, work=work)
     assert entry_of(table_of(store, clock).entries(), RETENTION).last is not None
 
@@ -507,7 +525,7 @@ def test_file_in_place_of_the_record_is_an_error_that_says_so(tmp_path: Path) ->
     (tmp_path / "_maintenance").write_text("notes")
     record = MaintenanceTable(open_store(str(tmp_path)))
     with pytest.raises(StoreError, match=r"_maintenance is a file.*Delete the file"):
-        record.claim(RETENTION, ALL, JOB)
+        record.claim((RETENTION,), ALL, JOB)
     assert (tmp_path / "_maintenance").read_text() == "notes"
 
 
@@ -522,7 +540,7 @@ def test_log_does_not_grow_with_rounds_that_claim_all_kinds_first(
     table = MaintenanceTable(store, clock)
     for _ in range(25):
         table = table if keeps_running else MaintenanceTable(store, clock)
-        claimed = [(kind, table.claim(kind, ALL, JOB)) for kind in MaintenanceKind]
+        claimed = [(kind, table.claim((kind,), ALL, JOB)) for kind in MaintenanceKind]
         for kind, work in claimed:
             table.finish_now(kind, ALL, JOB, clock.now_ms(), 1, work=work)
         commits.append(len(store.list(f"{maintenance_table.MAINTENANCE_TABLE}/_delta_log")))
