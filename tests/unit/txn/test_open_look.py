@@ -160,6 +160,7 @@ def test_process_that_may_only_read_commits_nothing_and_says_so_once(
     world.store.rules.add(Rule(StoreReadOnly("no right"), "put*"))
     with caplog.at_level(logging.INFO):
         world.runtime.run_later(PROMISED_SECONDS)
+        append(world.process())
         stream.view()
         world.runtime.run_later(PROMISED_SECONDS)
     said = [m for m in caplog.messages if "may not carry out transactions of s/t" in m]
@@ -272,6 +273,21 @@ def test_reader_of_a_group_carries_it_out_although_nobody_appends(manager: Strea
     with manager.create_reader_group("s/g", ["s/t"]).create_reader("r") as reader:
         assert reader.read_next_event(timeout=0.1).event is None
         killed_after_deciding(root_of(manager).store, b"1")
+        assert (found := reader.read_next_event(timeout=60).event) is not None
+        assert found.data == b"1"
+
+
+@pytest.mark.check
+def test_reader_of_a_group_looks_again_although_nobody_appends(manager: StreamManager) -> None:
+    runtime = FakeRuntime()
+    with manager.create_reader_group("s/g", ["s/t"]).create_reader("r") as reader:
+        txn = begun(StreamLog(root_of(manager).store, "s/t", runtime), lease_ms=100)
+        txn.write_event(b"1")
+        txn.flush()
+        with at_failpoint("look.before", lambda: None) as point:
+            assert reader.read_next_event(timeout=0.1).event is None
+            wait_until(lambda: point.hits > 0)
+        kill_commit(runtime, txn.commit, "txn.decided")
         assert (found := reader.read_next_event(timeout=60).event) is not None
         assert found.data == b"1"
 
