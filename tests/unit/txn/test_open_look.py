@@ -13,6 +13,7 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.errors import StoreError, StoreReadOnly
 from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.txn import lifecycle
 from pravega_spark.txn.decision_log import DecisionLog
@@ -290,6 +291,14 @@ def test_reader_of_a_group_looks_again_although_nobody_appends(manager: StreamMa
         kill_commit(runtime, txn.commit, "txn.decided")
         assert (found := reader.read_next_event(timeout=60).event) is not None
         assert found.data == b"1"
+
+
+@pytest.mark.check
+def test_query_that_is_a_groups_reader_carries_it_out(manager: StreamManager) -> None:
+    member = QueryMember(manager.create_reader_group("s/g", ["s/t"])._lifecycle)
+    killed_after_deciding(root_of(manager).store, b"1")
+    wait_for_event(manager)
+    member.leave()
 
 
 @pytest.mark.check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,13 @@ def test_epoch_that_a_restore_dropped_is_not_taken_for_its_successor() -> None:
     assert list(world.manager.epochs(S)) == world.expected
 
 
+def test_epoch_that_a_late_process_of_another_life_wrote_is_not_of_this_one(world: World) -> None:
+    other = {**json.loads(encode_epoch(world.expected[3])), "life": 77, "ends": {}}
+    late = HistoryRow("epoch", 999, "pravega.epoch.1", json.dumps(other))
+    append_history(root_of(world.manager).stream(S), [late])
+    assert list(world.manager.epochs(S)) == world.expected
+
+
 def test_truncation_that_was_killed_after_its_history_adds_nothing(world: World) -> None:
     with at_failpoint("truncate.history", kill), pytest.raises(Killed):
         world.truncate()
@@ -259,6 +267,11 @@ def test_epochs_of_a_restored_copy_reach_back_to_the_first(tmp_path: Path) -> No
 def test_impossible_bounds_are_refused(bounds: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         World().manager.epochs(S, **bounds)
+
+
+def test_segments_of_a_time_and_of_an_epoch_are_two_questions(world: World) -> None:
+    with pytest.raises(InvalidInput, match="give one of the two"):
+        world.manager.segments(S, time_ms=world.expected[1].created_ms, epoch=1)
 
 
 def _history_keys(world: World) -> Iterator[str]:
