@@ -41,13 +41,15 @@ logger = own_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Pause after a ping that failed."""
+_IDLE_SECONDS = 10.0
+"""How long the thread waits for another transaction before it ends."""
 
 
 class LeaseKeeper:
     """Pings each transaction while its handle, or the id that the user took from it, is in use."""
 
     def __init__(self, stream: StreamLog) -> None:
-        """Begin without transactions; the first one starts the thread."""
+        """Begin without transactions: one starts the thread, which ends soon after the last."""
         self._stream = stream
         self._open: weakref.WeakValueDictionary[str, Transaction] = weakref.WeakValueDictionary()
         """A handle that never reached the user, since the call was interrupted, keeps no lease."""
@@ -103,7 +105,7 @@ class LeaseKeeper:
         self._failing.discard(name)
 
     def _run(self) -> None:
-        """Extend each lease when it is due, until the writer is closed."""
+        """Extend each lease when it is due, until the writer is closed or none is left for long."""
         monotonic = self._stream.runtime.monotonic
         while True:
             with self._changed:
@@ -112,7 +114,10 @@ class LeaseKeeper:
                 self._wakes_at = min(self._due.values(), default=inf)
                 pause = self._wakes_at - monotonic()
                 if pause > 0:
-                    self._changed.wait(None if pause == inf else pause)
+                    is_called = self._changed.wait(_IDLE_SECONDS if pause == inf else pause)
+                    if not is_called and min(self._due.values(), default=inf) == inf:
+                        self._thread = None  # a writer that is open and has nothing to do has none
+                        return
                     continue
                 now = monotonic()
                 ready = [name for name, due in self._due.items() if due <= now]
@@ -158,8 +163,9 @@ class LeaseKeeper:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
 
 _DELETE_REMAINS_EVERY = 64

@@ -150,6 +150,21 @@ def test_closed_writer_stops_its_pings_and_its_thread(pinged: Pinged) -> None:
     txn.commit()
 
 
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_thread_ends_without_a_lease_to_keep_and_the_next_transaction_has_another(
+    pinged: Pinged, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(txn_writer, "_IDLE_SECONDS", 0.01)
+    first = pinged.writer.begin_transaction()
+    thread = pinged.writer._leases._thread
+    assert thread is not None
+    getattr(first, end)()
+    thread.join(30)
+    assert not thread.is_alive()
+    second = pinged.writer.begin_transaction()
+    until(lambda: pinged.pings(second) > 3)
+
+
 def test_short_transaction_writes_no_lease(world: World) -> None:
     with TransactionalWriter(world.stream) as writer:
         writer.begin_transaction().commit()
