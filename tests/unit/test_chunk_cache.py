@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -178,6 +179,26 @@ def test_memory_is_bounded_and_what_was_read_last_stays(disk: MemoryStore) -> No
     newest = [event.pointer for event in manager_on(disk).read(S)][-2:]
     assert [ours.fetch_event(pointer).data for pointer in newest] == [b"18", b"19"]
     assert store.gets() == (0, 0)
+
+
+def test_chunk_that_was_used_longest_ago_goes_first_and_one_that_never_fits_drives_out_none(
+    disk: MemoryStore,
+) -> None:
+    most = max(len(data) for data in chunks_in(disk).values())
+    ours, store = process_on(disk, cache_bytes=2 * most + 1_100)
+    pointers = [event.pointer for event in manager_on(disk).read(S)]
+    with manager_on(disk).create_writer(S) as writer:
+        pointers.append(writer.write_event(Random(1).randbytes(100_000), "key").result())
+
+    def fetched(*numbers: int) -> int:
+        for number in numbers:
+            assert ours.fetch_event(pointers[number]).pointer == pointers[number]
+        return store.gets()[0]
+
+    assert fetched(1, 2, 1, 3) == 3
+    assert fetched(1, 3) == 0, "the second one was used longest ago"
+    assert fetched(_BACKLOG) == 1
+    assert fetched(1, 3) == 0
 
 
 class Waits:
