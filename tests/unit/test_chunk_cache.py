@@ -40,6 +40,7 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.manager import root_of
 from pravega_spark.values.segments import EventPointer
+from pravega_spark.values.units import MIB
 from tests.harness import file_kms
 from tests.harness.counted_chunks import CountedChunks, process_on
 from tests.harness.fault_plans import Rule
@@ -165,6 +166,9 @@ def test_writes_fill_nothing_while_nobody_here_reads_the_stream(
     write(ours, 2)
     assert kept_of(store).size_bytes > filled > 0
     filled = kept_of(store).size_bytes
+    with ours.create_writer(S) as writer:  # a chunk of which readers fetch row groups
+        writer.write_event(Random(1).randbytes(2 * MIB), "key").result()
+    assert kept_of(store).size_bytes == filled
     monkeypatch.setattr(stream_log, "CHUNK_CACHE_READ_SECONDS", 0.0)  # the last read is long ago
     write(ours, 3)
     assert kept_of(store).size_bytes == filled

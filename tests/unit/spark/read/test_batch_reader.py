@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import (
     InvalidInput,
     InvalidOption,
 )
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.spark.read import partitions
 from pravega_spark.values.segments import StreamCut, make_segment_id
+from tests.harness.counted_chunks import process_on
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows
 
@@ -33,6 +36,20 @@ def test_batch_read_continues_over_scale_events(root: str) -> None:
     found = rows(reader, reader.partitions())
     assert sorted(events(found)) == list(range(60))
     assert {row["segment_id"] for row in found} >= {make_segment_id(2, 1), make_segment_id(3, 1)}
+
+
+def test_task_reads_the_storage_past_what_readers_of_its_process_keep(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(created(root), 0, 5)
+    ours, store = process_on(LocalStore(root))
+    monkeypatch.setattr(partitions, "open_stream", lambda _, name: root_of(ours).stream(name))
+    assert len([*ours.read("s/a")]) == 5
+    assert store.gets()[0] == 1
+    reader = batch_reader(root)
+    for _ in range(2):
+        assert events(rows(reader, reader.partitions())) == list(range(5))
+        assert store.gets()[0] == 1
 
 
 def test_end_before_start_is_refused(root: str) -> None:
