@@ -652,8 +652,8 @@ MAINTENANCE = (
     Fault(
         "a process without a right holds no claim on the work",
         "maintenance/shares.py",
-        "            else:\n                self._record.release(work, None if",
-        "            elif not is_refused:\n                self._record.release(work, None if",
+        "            else:\n                self._record.release(work, {} if",
+        "            elif not is_refused:\n                self._record.release(work, {} if",
         ("unit/maintenance/test_new_roots.py",),
     ),
     Fault(
