@@ -167,7 +167,9 @@ def look_at(
 ) -> None:
     """From now on, look at the open transactions of a stream that this process appends to.
 
-    With the reader of a group, until it is closed or collected, also if nothing is appended.
+    With the reader of a group, until it is closed or collected, also if nothing is appended. Each
+    class that appends or reads calls it: what they share lies in the engine, which knows no
+    transactions.
     """
     look = stream.kept(OpenLook, partial(OpenLook, stream))
     if reader is not None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
+from pravega_spark.engine.store.retries import is_silent
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.writing import process_exit
 from pravega_spark.errors import NoSuchStream, StaleIdentity
@@ -27,7 +28,11 @@ from pravega_spark.txn import commit, joint_sweep
 from pravega_spark.txn.decision_log import DecisionLog
 from pravega_spark.txn.manifests import Manifests
 from pravega_spark.txn.settlement import PositionParticipants
-from pravega_spark.values.limits import DECIDED_RETRY_SECONDS, DECIDED_SECONDS
+from pravega_spark.values.limits import (
+    BACKGROUND_EXIT_SECONDS,
+    DECIDED_RETRY_SECONDS,
+    DECIDED_SECONDS,
+)
 
 logger = own_logger(__name__)
 
@@ -35,9 +40,10 @@ logger = own_logger(__name__)
 class Owed(ABC):
     """The decisions that one log still has to carry out; thread-safe."""
 
-    def __init__(self, where: str, runtime: Runtime) -> None:
-        """Begin with none; ``where`` names the log in messages."""
+    def __init__(self, where: str, root: str, runtime: Runtime) -> None:
+        """Begin with none; ``where`` names the log in messages, ``root`` is the URL of its root."""
         self._where = where
+        self._root = root
         self._runtime = runtime
         self._items: dict[str, Any] = {}
         self._lock = new_lock()
@@ -46,6 +52,8 @@ class Owed(ABC):
         self._has_failed = False
         """Whether the last attempt failed, which is a warning once."""
         self._exit: threading.Event | None = None
+        self._silent_seconds = BACKGROUND_EXIT_SECONDS
+        """For how long the end of the process still waits for a storage that does not answer."""
 
     @abstractmethod
     def _carry_out(self, items: Mapping[str, Any]) -> None:
@@ -103,6 +111,8 @@ class Owed(ABC):
 
     def begin_exit(self, *, close: bool) -> None:
         """Carry out in the background what is owed: its thread waits for that, so it is there."""
+        if self._exit is not None and not self._exit.is_set():
+            return  # an attempt of this end is under way
         done = self._exit = threading.Event()
 
         def run() -> None:
@@ -112,8 +122,18 @@ class Owed(ABC):
         self._runtime.later(0.0, run)
 
     def wait_exit(self, deadline: float) -> bool:
-        """Wait for that until a time of the monotonic clock; return whether it ended."""
-        return self._exit is None or self._exit.wait(max(0.0, deadline - time.monotonic()))
+        """Wait for that until a time of the monotonic clock; return whether it ended.
+
+        A storage that does not answer is waited for only briefly, and once: the decisions are
+        final, and others carry them out.
+        """
+        done, left = self._exit, deadline - time.monotonic()
+        if done is None or done.wait(max(0.0, min(left, self._silent_seconds))):
+            return True
+        if is_silent(self._root):
+            self._silent_seconds = 0.0
+            return False
+        return done.wait(max(0.0, deadline - time.monotonic()))
 
     def report_exit(self, waited_seconds: float) -> None:
         """Log the decisions that are not carried out although the process ends."""
@@ -124,7 +144,7 @@ class Owed(ABC):
                 "maintenance makes them visible.",
                 self._where,
                 len(self._items),
-                waited_seconds,
+                waited_seconds if self._silent_seconds else BACKGROUND_EXIT_SECONDS,
                 extra=log_fields("commit transaction", self._where),
             )
 
@@ -139,7 +159,7 @@ class OwedCommits(Owed):
 
     def __init__(self, stream: StreamLog) -> None:
         """Begin with none."""
-        super().__init__(stream.name, stream.runtime)
+        super().__init__(stream.name, stream.store.url, stream.runtime)
         self._stream = stream
 
     def add(self, manifests: Manifests, life: int) -> None:
@@ -174,7 +194,7 @@ class OwedDecisions(Owed):
 
     def __init__(self, decisions: DecisionLog) -> None:
         """Begin with none."""
-        super().__init__(decisions.log.path, decisions.log.runtime)
+        super().__init__(decisions.log.path, decisions.store.url, decisions.log.runtime)
         self._decisions = decisions
 
     def add(self, token: str, positions: PositionParticipants) -> None:

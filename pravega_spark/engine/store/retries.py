@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import thread as pools
 from typing import TypeVar
+from weakref import WeakSet
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.runtime.observers import observers
@@ -43,6 +44,14 @@ def pause_seconds(
     return runtime.random() * min(limit, longest)
 
 
+_known: WeakSet[Retries] = WeakSet()
+
+
+def is_silent(url: str) -> bool:
+    """Return whether a storage of this process has given no answer for a while, by its URL."""
+    return any(found.is_silent for found in list(_known) if found.url == url)
+
+
 class Retries:
     """Repeats calls of one store for a time; logs one warning per outage, and one line at its end.
 
@@ -51,13 +60,19 @@ class Retries:
 
     def __init__(self, url: str, seconds: float, runtime: Runtime = SYSTEM) -> None:
         """Take the store's root and for how many seconds a call is repeated."""
-        self._url = url
+        self.url = url
         self.seconds = seconds
         self._runtime = runtime
         self._waiting: set[object] = set()
         self._outage: dict[str, list[float]] = {}
         """When the outage began about which a warning was logged. Changed by single operations
         of the dict, which are atomic: a lock would not survive a fork."""
+        _known.add(self)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a call is being repeated, or waits for an answer for long."""
+        return bool(self._waiting or self._outage)
 
     def call(self, function: Callable[[], _Result]) -> _Result:
         """Return the function's result; repeat it after StoreUnavailable, until time is up.
@@ -79,7 +94,7 @@ class Retries:
 
     def note_silence(self, seconds: float) -> None:
         """Warn of an outage because a call, which still waits, has no answer for ``seconds``."""
-        error = StoreUnavailable(f"a call has had no answer for {seconds:.0f} s.", url=self._url)
+        error = StoreUnavailable(f"a call has had no answer for {seconds:.0f} s.", url=self.url)
         self._warn(self._runtime.monotonic() - seconds, error)
 
     def _repeat(self, function: Callable[[], _Result], error: StoreUnavailable) -> _Result:
@@ -94,7 +109,7 @@ class Retries:
                 if left <= 0:
                     raise self._given_up(error) from error
                 for observer in observers:
-                    observer.call_repeated(self._url)
+                    observer.call_repeated(self.url)
                 self._runtime.sleep(min(pause_seconds(self._runtime, failures), left))
                 try:
                     return function()
@@ -120,10 +135,10 @@ class Retries:
         if self._outage.setdefault("began", mine) is mine:
             logger.warning(
                 "%s does not answer; each call is repeated for up to %g s (retry_timeout): %s",
-                self._url,
+                self.url,
                 self.seconds,
                 error,
-                extra=log_fields("retry", root=self._url),
+                extra=log_fields("retry", root=self.url),
             )
 
     def _end(self) -> None:
@@ -134,7 +149,7 @@ class Retries:
                 passed = self._runtime.monotonic() - began[0]
                 logger.info(
                     "%s answers again, after %.1f s",
-                    self._url,
+                    self.url,
                     passed,
-                    extra=log_fields("retry", root=self._url),
+                    extra=log_fields("retry", root=self.url),
                 )

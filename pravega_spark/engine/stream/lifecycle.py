@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from pravega_spark.config.policies import ScalingPolicy, ScalingType, StreamConfiguration
 from pravega_spark.engine.chunks.columns import bounded_names
@@ -399,7 +400,8 @@ def _next_life(stream: StreamLog, view: StreamView | None, listed: int) -> int |
         if not is_copy(stream.store):
             return 1
         check_has_log(stream)
-    return _drawn(stream, listed)
+    found = _drawn(stream, listed)
+    return None if found is None else found.life
 
 
 def take_over(stream: StreamLog, index: Scope, row: Row) -> Row | None:
@@ -409,17 +411,19 @@ def take_over(stream: StreamLog, index: Scope, row: Row) -> Row | None:
     CorruptLog if the stream has lost its log, and NoSuchScope.
     """
     has_log(stream)
-    life = _drawn(stream, row["life"], first=True)
-    if life is None:
+    found = _drawn(stream, row["life"], first=True)
+    if found is None:
         return None
-    logger.warning(
-        "stream %s is in the index of its scope and has no log: its creation was killed, or its "
-        "folder was lost. It begins in life %d, and is empty.",
-        stream.name,
-        life,
-        extra=log_fields("create stream", stream.name, life=life),
-    )
-    return index.renewed(row, life)
+    if found.is_ours:  # of several that wait, one says so
+        logger.warning(
+            "stream %s is in the index of its scope and had no log for %g s: its creation was "
+            "killed or takes longer, or its folder was lost. It begins in life %d, and is empty.",
+            stream.name,
+            sum(_PAUSES_S),
+            found.life,
+            extra=log_fields("create stream", stream.name, life=found.life),
+        )
+    return index.renewed(row, found.life)
 
 
 def has_log(stream: StreamLog) -> bool:
@@ -447,25 +451,33 @@ def forestall(stream: StreamLog, life: int) -> bool:
     return _drawn(stream, life + 1, first=True) is not None
 
 
-def _drawn(stream: StreamLog, listed: int, *, first: bool = False) -> int | None:
+class _Drawn(NamedTuple):
+    """A life that was drawn and has not begun."""
+
+    life: int
+    is_ours: bool
+    """Whether this call has drawn it."""
+
+
+def _drawn(stream: StreamLog, listed: int, *, first: bool = False) -> _Drawn | None:
     """Draw a life above ``listed``, unless one was drawn that has not begun; return it.
 
     None if the stream exists, or, with ``first``, if it ever has.
     """
 
-    def decide(snapshot: Snapshot | None) -> Proposal[int | None]:
+    def decide(snapshot: Snapshot | None) -> Proposal[_Drawn | None]:
         before = None if snapshot is None else StreamView(snapshot).record
         if before is not None:
             if before.state is not StreamState.DELETED or (first and before.has_lived):
                 return None, None
             if before.is_drawn and before.life + 1 >= listed:
-                return None, before.life + 1
+                return None, _Drawn(before.life + 1, False)
         life = draw_life(stream.runtime, max(listed, before.life if before else 0))
-        return _draw(stream, snapshot, before, life), life
+        return _draw(stream, snapshot, before, life), _Drawn(life, True)
 
-    life = stream.log.commit(decide).value
+    found = stream.log.commit(decide).value
     failpoint("create.drawn")
-    return life
+    return found
 
 
 def _draw(

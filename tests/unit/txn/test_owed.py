@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from pravega_spark.config.descriptions import TransactionStatus
+from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.errors import CommitUnknown, StoreError
+from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
 from pravega_spark.txn import sweeper
 from pravega_spark.txn.joint import JointWriter
 from pravega_spark.txn.owed import owed_commits
@@ -259,4 +262,47 @@ def test_session_writers_decision_is_owed_without_its_writer(world: World) -> No
     txn.write_event(b"1")
     txn.commit("note", wait=False)
     world.runtime.run_later(PROMISED_SECONDS)
+    assert world.events() == [b"1"]
+
+
+def test_end_of_a_process_waits_briefly_and_once_for_a_storage_that_does_not_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decisions are final: a command need not wait for them as for events of its writers."""
+    monkeypatch.setattr("pravega_spark.txn.owed.BACKGROUND_EXIT_SECONDS", 0.02)
+    one(world).commit(wait=False)
+    owed = owed_commits(world.stream)
+    down = Retries(world.stream.store.url, 60.0)
+    asked = threading.Event()
+
+    def refuse() -> None:
+        asked.set()
+        raise StoreUnavailable("connection refused", url=down.url)
+
+    def call() -> None:
+        with contextlib.suppress(StoreUnavailable):
+            down.call(refuse)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    assert asked.wait(30)
+    owed.begin_exit(close=False)
+    began = time.monotonic()
+    assert not owed.wait_exit(began + 600)
+    owed.begin_exit(close=True)
+    assert not owed.wait_exit(began + 600)
+    assert time.monotonic() - began < 300
+    down.seconds = 0.0
+    thread.join()
+
+
+def test_end_of_a_process_waits_for_a_storage_that_answers_slowly(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pravega_spark.txn.owed.BACKGROUND_EXIT_SECONDS", 0.01)
+    one(world).commit(wait=False)
+    owed = owed_commits(world.stream)
+    owed.begin_exit(close=False)
+    threading.Timer(0.2, world.runtime.run_later, (PROMISED_SECONDS,)).start()
+    assert owed.wait_exit(time.monotonic() + 600)
     assert world.events() == [b"1"]

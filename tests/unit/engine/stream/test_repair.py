@@ -14,6 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.runtime.system import SYSTEM
+from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.repair import existing_view, repair, repaired
@@ -245,3 +246,24 @@ def lost_stream(root: Path, lost: str) -> Path:
 
 def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_of_several_that_wait_for_a_slow_creator_one_says_that_it_went_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody was killed, and the line does not say so."""
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    late = iter(["second", "third"])
+
+    def create_also() -> None:
+        if next(late, None):
+            with at_failpoint("create.drawn", create_also):
+                StreamManager(open_store(str(tmp_path)).url).create_stream("s/t", TWO)
+
+    with at_failpoint("create.row", create_also):
+        manager.create_stream("s/t", TWO)
+    said = [r.getMessage() for r in caplog.records if "its creation was killed" in r.getMessage()]
+    assert len(said) == 1
+    assert "its creation was killed or takes longer, or its folder was lost" in said[0]
+    assert open_stream(manager.root, "s/t").view().record.configuration == TWO
