@@ -51,6 +51,7 @@ from pravega_spark.errors import (
     NoSuchStream,
     PravegaSparkError,
     RootChanged,
+    StoreFull,
     StoreReadOnly,
     StoreRefused,
 )
@@ -239,6 +240,8 @@ TOGETHER: Final = frozenset(
 )
 """The kinds that run each minute. They share their shares: a run of all of them asks each idle
 stream once, and makes one claim and one record. The others take longer, and would delay these."""
+FREEING: Final = frozenset({MaintenanceKind.RETENTION, MaintenanceKind.SWEEPING})
+"""The kinds that go on while the disk is full, by the space that a local root has set aside."""
 _MAX_WARNINGS = 256
 
 
@@ -290,6 +293,8 @@ class MaintenanceShares:
         """Of the share that is being done."""
         self._doing: MaintenanceKind | None = None
         """The kind of it that is being done."""
+        self._unrecorded: dict[MaintenanceKind, tuple[float, RunProgress]] = {}
+        """From when on a kind of FREEING is due again without a record, and how far it came."""
         self._next = 0
         """Which kind is looked at first: the one after the last that was done."""
         self._warned: set[tuple[str, ...]] = set()
@@ -346,13 +351,33 @@ class MaintenanceShares:
             return False
         while due:
             together = [kind for kind in due if kind is due[0] or {kind, due[0]} <= TOGETHER]
-            work = self._record.claim(together, (None,), AUTO, self._is_wanted)
+            try:
+                work = self._record.claim(together, (None,), AUTO, self._is_wanted)
+            except StoreFull as error:
+                work = self._unclaimed(together, error)
             if work is not None:
                 self._next = (kinds.index(work.kinds[0]) + 1) % len(kinds)
                 self._share(work)
                 return True
             due = [kind for kind in due if kind not in together]
         return False
+
+    def _unclaimed(self, kinds: Kinds, error: StoreFull) -> ClaimedWork | None:
+        """Return what frees a full disk and is due, by what this process knows; None if nothing."""
+        what = "the record of maintenance of %s has no space, so retention and sweeping alone go on"
+        self.warn(("full",), what, error)
+        now, begun = self._runtime.monotonic(), (0.0, RunProgress(0))
+        found = {kind: self._unrecorded.get(kind, begun) for kind in kinds if kind in FREEING}
+        progress = {kind: progress for kind, (due, progress) in found.items() if due <= now}
+        return self._record.unclaimed(progress, AUTO) if progress else None
+
+    def _keep(self, work: ClaimedWork, *, has_finished: bool) -> None:
+        """Remember how far a share came that cannot be recorded."""
+        now = self._runtime.monotonic()
+        for kind in work.kinds:
+            due = now + self._due_ms(kind) / 1_000
+            known = (due, RunProgress(0)) if has_finished else (0.0, self._progress[kind])
+            self._unrecorded[kind] = known
 
     def _may_work(self) -> bool:
         """Return whether a user or the root's present setting asks for work that is due."""
@@ -384,7 +409,8 @@ class MaintenanceShares:
     def _share(self, work: ClaimedWork) -> None:
         """Do a share of claimed work, and record how far it came."""
         keeper = ClaimKeeper(self._record, work)
-        keeper.start()
+        if work.is_recorded:
+            keeper.start()
         begun = RunProgress(work.claim.at_ms)
         self._progress = {kind: work.progress.get(kind, begun) for kind in work.kinds}
         has_finished = is_refused = False
@@ -404,7 +430,9 @@ class MaintenanceShares:
             )
         finally:
             keeper.end()
-            if has_finished:
+            if not work.is_recorded:
+                self._keep(work, has_finished=has_finished)
+            elif has_finished:
                 self._record.finish_shares(work, self._progress)
             else:
                 self._record.release(work, {} if is_refused else self._progress)

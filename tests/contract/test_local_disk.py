@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import PutOutcome, Store, ensure_probed, open_store
 from pravega_spark.engine.store.reserve import RESERVE_BYTES, set_aside
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
+from pravega_spark.maintenance.shares import MaintenanceShares
 from pravega_spark.manager import StreamManager
 
 
@@ -115,6 +118,10 @@ def test_full_disk_is_freed_beside_a_writer_that_eats_what_is_freed(
             with pytest.raises(StoreFull):
                 manager.truncate_stream("s/t", "latest")
             return
+        shares = MaintenanceShares(open_store(disk / "root"), SYSTEM)
+        for _ in range(3 * len(MaintenanceKind)):
+            shares.wake_up()
+        assert len(list((disk / "root").glob(".pravega_reserve-*"))) > len(reserve) - 6
         manager.update_settings(retain=0)
         manager.truncate_stream("s/t", "latest")
         assert manager.sweep_stream("s/t", grace=0).files >= 20

@@ -40,7 +40,6 @@ from pravega_spark.engine.state.state_table import (
 )
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.lease_watch import watch_of
-from pravega_spark.engine.store.reserve import freeing
 from pravega_spark.engine.store.root_marker import read_root
 from pravega_spark.errors import (
     CorruptLog,
@@ -340,6 +339,8 @@ class ClaimedWork:
     claim: RunClaim
     progress: Mapping[MaintenanceKind, RunProgress] = field(default_factory=dict)
     """The progress of the runs that this process continues; all continue after one stream."""
+    is_recorded: bool = True
+    """Whether others see the claim, and the record holds what is done."""
 
 
 class MaintenanceTable:
@@ -403,15 +404,8 @@ class MaintenanceTable:
         continue where the first one does.
         """
         wanted, names = tuple(kinds), tuple(scopes)
-        with self._watch.call(self._runtime):
-            now_ms = self._store.time_ms()
-        mark = RunClaim(
-            self._runtime.token(),
-            worker_text(by),
-            identity(),
-            at_ms=now_ms,
-            until_ms=now_ms + CLAIM_MS,
-        )
+        mark = self._claim_of(by)
+        now_ms = mark.at_ms
 
         def decide(entries: Entries) -> tuple[Entries | None, ClaimedWork | None]:
             recent = self._is_after_outage()
@@ -434,6 +428,20 @@ class MaintenanceTable:
             return {**entries, **claimed}, work
 
         return self._change("CLAIM MAINTENANCE", wanted, decide)
+
+    def unclaimed(self, progress: Mapping[MaintenanceKind, RunProgress], by: str) -> ClaimedWork:
+        """Return work over all scopes of which nothing is recorded, neither now nor at its end.
+
+        For a full disk: the record would use up the space that deletions need.
+        """
+        return ClaimedWork(tuple(progress), (None,), self._claim_of(by), progress, False)
+
+    def _claim_of(self, by: str) -> RunClaim:
+        """Return a claim from now on, which nobody knows yet."""
+        with self._watch.call(self._runtime):
+            now_ms = self._store.time_ms()
+        token, process = self._runtime.token(), identity()
+        return RunClaim(token, worker_text(by), process, at_ms=now_ms, until_ms=now_ms + CLAIM_MS)
 
     def _is_after_outage(self) -> bool:
         """Return whether an outage that this process met ended less than a claim's length ago."""
@@ -573,8 +581,8 @@ class MaintenanceTable:
         return self._changed(change)
 
     def _changed(self, change: Decide[_Value]) -> _Value:
-        with freeing(self._store):
-            value = self.table.change(change)[1]
+        """Commit a change, without the space that the root keeps for deletions (``reserve``)."""
+        value = self.table.change(change)[1]
         snapshot = self.table.log.snapshot
         if self._unswept is None and snapshot is not None:
             self._unswept = snapshot.version

@@ -17,12 +17,13 @@ from pravega_spark.engine.state.maintenance_table import (
     entry_of,
 )
 from pravega_spark.engine.store import Store
-from pravega_spark.errors import RootChanged, StoreError, StoreReadOnly
+from pravega_spark.errors import RootChanged, StoreError, StoreFull, StoreReadOnly
 from pravega_spark.maintenance.shares import TOGETHER, MaintenanceShares, SharePace, is_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
 from tests.harness.backup_world import manager_of
 from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.fault_plans import Rule
 from tests.harness.loads import load
 from tests.harness.small_streams import reopen
 from tests.harness.spy_store import Spy
@@ -328,6 +329,26 @@ def test_storage_that_fails_is_asked_less_often_and_warned_of_once(
     assert caplog.text.count("the storage is down") == 1
     store.hook = None
     assert shares.wake_up() < AUTO_WAKE_SECONDS
+
+
+def test_a_full_disk_is_freed_without_a_record_and_by_nothing_else(
+    store: Spy, clock: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = filled(store, clock, "a/t", "b/t")
+    store.rules.add(Rule(StoreFull("no space is left"), "put*", "_maintenance/*"))
+    shares = shares_of(store, clock, SharePace(streams=1))
+    done = list(wake_until_idle(shares, clock))
+    assert len(done) == 4, "two shares of retention, and two of sweeping"
+    assert [[event.data for event in manager.read(name)] for name in ("a/t", "b/t")] == [
+        [b"last"]
+    ] * 2
+    assert caplog.text.count("has no space, so retention and sweeping alone go on") == 1
+    assert not list(wake_until_idle(shares, clock))
+    clock.sleep(1_800 * AUTO_SLACK)
+    assert len(list(wake_until_idle(shares, clock))) >= 2, "again after the interval"
+    store.rules.clear()
+    list(wake_until_idle(shares, clock))
+    assert all(run_of(store, clock, kind) for kind in MaintenanceKind)
 
 
 @pytest.mark.parametrize("error", [RootChanged, StoreReadOnly])
