@@ -20,7 +20,7 @@ from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store import PutOutcome, Store, ensure_probed, open_store
-from pravega_spark.engine.store.reserve import RESERVE_BYTES, set_aside
+from pravega_spark.engine.store.reserve import RESERVE_BYTES, freeing, set_aside
 from pravega_spark.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused
 from pravega_spark.maintenance.shares import MaintenanceShares
 from pravega_spark.manager import StreamManager
@@ -135,6 +135,30 @@ def test_full_disk_is_freed_beside_a_writer_that_eats_what_is_freed(
         stop.set()
         if eater.is_alive():
             eater.join()
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", [40_000, 200_000])
+def test_data_that_no_piece_of_the_reserve_holds_takes_several(tmp_path: Path, size: int) -> None:
+    """As the record of a sweep of many files, after others took the large pieces."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    _mount(disk, "-o", "size=8m")
+    try:
+        ensure_probed(store := open_store(disk / "root"))
+        for piece in (disk / "root").glob(".pravega_reserve-*"):
+            if not piece.name.startswith(".pravega_reserve-16384-"):
+                piece.unlink()
+        with contextlib.suppress(OSError), open(disk / "eaten", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(StoreFull):
+            store.put("log/1", bytes(size))
+        data = os.urandom(size)
+        with freeing(store):
+            store.put("log/1", data)
+        assert store.get("log/1") == data
+    finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 

@@ -123,23 +123,29 @@ class Reserve:
             os.close(descriptor)
 
     def take(self, size: int, hidden_path: str) -> bool:
-        """Move the smallest piece that holds ``size`` bytes to a path; return False without one."""
-        for piece in _PIECES:
-            if _size_of(piece) >= size:
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(f"{self._folder}/{piece}", hidden_path)
-                    self.is_full = False
-                    return True
+        """Move the smallest piece that holds ``size`` bytes to a path; return False without any.
+
+        If none is large enough, that is the largest, and others are deleted for the rest.
+        """
+        fitting = [piece for piece in _PIECES if _size_of(piece) >= size]
+        for piece in (*fitting, *reversed(_PIECES)):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{self._folder}/{piece}", hidden_path)
+                self.is_full = False
+                missing = size - _size_of(piece)
+                while missing > 0 and (dropped := self.drop()):
+                    missing -= dropped
+                return True
         return False
 
-    def drop(self) -> bool:
-        """Delete the smallest piece, for what needs a block of a folder; False without one."""
+    def drop(self) -> int:
+        """Delete the smallest piece, for what needs a block of a folder; return its size, or 0."""
         for piece in _PIECES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{self._folder}/{piece}")
                 self.is_full = False
-                return True
-        return False
+                return _size_of(piece)
+        return 0
 
 
 def _size_of(piece: str) -> int:
