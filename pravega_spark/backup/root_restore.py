@@ -40,6 +40,7 @@ from pravega_spark.engine.store.root_marker import (
     read_root,
     scope_folders,
 )
+from pravega_spark.engine.stream.layout_rows import note_layout
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
@@ -118,6 +119,7 @@ def restore_stream(store: Store, stream: str, runtime: Runtime) -> RestoredTable
         for path in (f"{stream}/metadata", index.table.log.path):
             if _has_table(store, path):
                 restore_table(store, path, runtime)
+        _take_over_layout(store, stream, runtime, done)
         failpoint("restore.row")
         _list_streams(index, {name: done}, {})
         _mark(store, runtime, is_whole=False)
@@ -194,7 +196,10 @@ class _RootRestore:
     def _restore_stream(self, stream: str) -> RestoredTable | None:
         """Restore the tables of a stream; return what was done to its events."""
         done = self._restore_table(events_path(stream), stream)
-        self._restore_table(f"{stream}/metadata")
+        history = f"{stream}/metadata"
+        self._restore_table(history)
+        if done is not None and history not in self.failed:
+            _take_over_layout(self.store, stream, self.runtime, done)
         return done
 
     def _restore_key_value(self, log_name: str) -> RestoredTable | None:
@@ -226,6 +231,13 @@ class _RootRestore:
         if done is not None:
             self.tables.append(done)
         return done
+
+
+def _take_over_layout(store: Store, stream: str, runtime: Runtime, done: RestoredTable) -> None:
+    """Take the rows of a stream's layout into its new life, without those that the log lacks."""
+    if done.life is not None and _has_table(store, f"{stream}/metadata"):
+        log = StreamLog(store, stream, runtime)
+        note_layout(log, log.view())
 
 
 def _turn_off(store: Store, runtime: Runtime) -> None:

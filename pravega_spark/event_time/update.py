@@ -15,7 +15,8 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.retained import VersionAges
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.stream.history import HistoryRow, append_history
+from pravega_spark.engine.stream.history import HistoryRow
+from pravega_spark.engine.stream.layout_rows import append_rows
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -63,7 +64,8 @@ def update_watermark(
     if dry_run:
         return _update(view, *next_watermark(view, watermarks_of(view), is_silent))
     thinned = _thinned(view, is_silent)
-    append_history(stream, [_row(view, old) for old in thinned])
+    if thinned:
+        append_rows(stream, view, [_row(view, old) for old in thinned])
     failpoint("watermark.history")
 
     def decide(view: StreamView) -> Proposal[WatermarkUpdate]:

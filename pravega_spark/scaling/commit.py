@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pravega_spark.engine.layout import epoch_changes, epochs
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.layout_rows import note_layout
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
@@ -35,7 +36,8 @@ def scale_stream(
     """Replace the segments ``seal`` by new segments of the ranges; return the new epoch.
 
     One commit makes any number of disjoint splits and merges (Pravega's scaleStream). A request
-    whose outcome is unknown can be repeated: it finds its own epoch and makes no second one. The
+    whose outcome is unknown can be repeated: it finds its own epoch and makes no second one. Then
+    the rows of the new epoch are added to the stream's history (see ``layout_rows``). The
     old id of a segment that a rolling transaction duplicated names the duplicate, too, unless the
     request is ``automatic``: a decision on another layout is refused. ``life`` is the life that
     the request is meant for, by default the present one.
@@ -63,7 +65,9 @@ def scale_stream(
         parameters = _scale_parameters(view.active, epoch, automatic=automatic)
         return draft.body("SCALE STREAM", parameters), epoch
 
-    return stream.commit(decide, life=stream.life_of(life)).value
+    done = stream.commit(decide, life=stream.life_of(life))
+    note_layout(stream, stream.view_of(done.snapshot))
+    return done.value
 
 
 def _scale_parameters(before: Epoch, after: Epoch, *, automatic: bool) -> dict[str, object]:

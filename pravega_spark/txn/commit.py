@@ -25,6 +25,7 @@ from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.observers import observers
 from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.commit_builder import CommitBuilder
+from pravega_spark.engine.stream.layout_rows import note_layout_later
 from pravega_spark.engine.stream.records import (
     OUTCOME_PREFIX,
     OpenTransaction,
@@ -271,14 +272,18 @@ def commit_decided(stream: StreamLog, *own: Manifests, life: int | None = None) 
     for manifests in own:
         known.add(manifests)  # a concurrent commit of this process can then include it
 
-    def decide(view: StreamView) -> Proposal[list[StagedChunk]]:
+    def decide(view: StreamView) -> Proposal[tuple[list[StagedChunk], bool]]:
         decided = known.decided(view, own)
         chunks: list[StagedChunk] = []
-        return (_body(stream, view, decided, chunks) if decided else None), chunks
+        body = _body(stream, view, decided, chunks) if decided else None
+        return body, (chunks, body is not None and bool(body.parameters["rolled"]))
 
     done = stream.commit(decide, life=stream.life_of(life))
     view = StreamView(done.snapshot)
-    _report(stream, done.value)
+    committed, rolled = done.value
+    if rolled:
+        note_layout_later(stream, view.life)
+    _report(stream, committed)
     watch_of(stream.store).answered(stream.runtime)
     failpoint("txn.committed")
     return view

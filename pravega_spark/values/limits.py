@@ -170,6 +170,8 @@ STATE_TABLE_FILE_ROWS = 512
 """Most rows in one file of a state table. A change of one row rewrites one or two files."""
 HISTORY_MERGE_FILES = 16
 """Neighbouring files of a history that are merged, and appends between two looks for them."""
+LAYOUT_ROWS_SECONDS = 1.0
+"""How long after a rolling commit its process adds the rows of the new epochs to the history."""
 HISTORY_FILE_BYTES = 4 * 1024 * 1024
 """Size of the large files of a history; one of half of it is never written again."""
 

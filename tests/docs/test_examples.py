@@ -37,7 +37,7 @@ MUST_RUN = {
     "docs/maintenance.md": 7,
     "docs/monitoring.md": 11,
     "docs/operations.md": 2,
-    "docs/query-engines.md": 6,
+    "docs/query-engines.md": 8,
     "docs/quickstart.md": 13,
     "docs/reader-groups.md": 6,
     "docs/recipes.md": 6,

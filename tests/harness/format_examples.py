@@ -250,6 +250,9 @@ _TEXTS: dict[str, Callable[[_Maker], str]] = {
     "history rows": lambda made: made.rows(
         f"{STREAM}/metadata", lambda row: row["name"].startswith("pravega.note")
     ),
+    "layout rows": lambda made: made.rows(
+        f"{STREAM}/metadata", lambda row: row["value"].startswith('["segment"')
+    ),
     "large event": _large_event,
     "manifest": lambda made: made.first(f"{STREAM}/transactions/", "/00000000.json"),
     "backup marker": lambda made: made.last("_pravega_spark.json", COPY),

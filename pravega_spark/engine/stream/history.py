@@ -17,7 +17,7 @@ which a later sweep deletes. Replaced files stay as long as other removed ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, groupby
@@ -145,23 +145,39 @@ def history_log(stream: HistoryOwner) -> Log:
     return log
 
 
-def append_history(stream: HistoryOwner, rows: Sequence[HistoryRow]) -> None:
-    """Append rows to the stream's ``metadata/`` table in one commit; create a missing table."""
-    if not rows:
-        return
-    log = history_log(stream)
+Addition = tuple[Sequence[HistoryRow], Mapping[str, str]]
+"""More rows, and the domains of the table's log to set with them."""
+
+
+def append_history(
+    stream: HistoryOwner,
+    given: Sequence[HistoryRow],
+    more: Callable[[Snapshot | None], Addition] = lambda snapshot: ((), {}),
+    log: Log | None = None,
+) -> None:
+    """Append rows to the stream's ``metadata/`` table in one commit; create a missing table.
+
+    ``more`` returns what belongs into the same commit, on the version before. If there is nothing
+    at all, no commit is made. ``log`` is the table's log, if it is open.
+    """
+    log = log or history_log(stream)
 
     def decide(snapshot: Snapshot | None) -> Proposal[None]:
+        added, domains = more(snapshot)
+        rows = [*given, *added]
+        if not rows and not domains:
+            return None, None
         now_ms = stream.now_ms()
         staged_at = 0 if snapshot is None else snapshot.version
         body = Body("APPEND HISTORY", metrics={"numOutputRows": len(rows)})
         appends, merged = append_counts(snapshot)
-        body.domains = {APPENDS_DOMAIN: to_json([appends + 1, merged])}
+        body.domains = {**domains, APPENDS_DOMAIN: to_json([appends + 1, merged])}
         kinds = sorted({row.record for row in rows})
         body.adds = [
             stage_rows(log, kind, _table([r for r in rows if r.record == kind]), staged_at, now_ms)
             for kind in kinds
         ]
+        failpoint("history.staged")
         if snapshot is None:
             table_id = stream.runtime.token()
             body.protocol = PROTOCOL

@@ -53,6 +53,7 @@ from pravega_spark.engine.stream.configuration import (
     check_scalable,
     updated,
 )
+from pravega_spark.engine.stream.layout_rows import note_layout
 from pravega_spark.engine.stream.records import (
     EPOCH_PREFIX,
     SEGMENT_PREFIX,
@@ -189,12 +190,12 @@ def update(
     scaling would change, and IllegalState while the stream is being sealed.
     """
 
-    def decide(view: StreamView) -> Proposal[bool]:
+    def decide(view: StreamView) -> Proposal[tuple[bool, bool]]:
         view.check_not_sealing("updated")
         old, is_sealed = view.record.configuration, view.record.state is StreamState.SEALED
         configuration = updated(stream.name, old, change)
         if old == configuration and old.tags == configuration.tags:
-            return None, False
+            return None, (False, False)
         check_expected(view.record, configuration, expected_version)
         check_scalable(stream.name, old, configuration, is_sealed=is_sealed)
         now_ms = stream.now_ms()
@@ -213,9 +214,13 @@ def update(
             body.metadata = with_schema(view.snapshot.metadata, configuration.schema)
             known = schema_domain(view.version + 1, now_ms, configuration.schema)
             body.domains = {**body.domains, **known}
-        return body, True
+        return body, (True, builder.active is not view.active)
 
-    return stream.commit(decide, life=stream.life_of(life)).value
+    done = stream.commit(decide, life=stream.life_of(life))
+    changed, scaled = done.value
+    if scaled:
+        note_layout(stream, stream.view_of(done.snapshot))
+    return changed
 
 
 def _wants_layout(policy: ScalingPolicy, segments: int) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.clock import ClockReading, read_clock
-from pravega_spark.engine.log.commit import Proposal
+from pravega_spark.engine.log.commit import Log, Proposal
 from pravega_spark.engine.log.retained import VersionAges, encode_log_domain, is_pinned
 from pravega_spark.engine.log.snapshot import LOG_DOMAIN, Snapshot
 from pravega_spark.engine.log.sweep import (
@@ -33,10 +33,10 @@ from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream import archived_records
 from pravega_spark.engine.stream.history import (
     HistoryRow,
-    append_history,
     history_log,
     merge_history,
 )
+from pravega_spark.engine.stream.layout_rows import append_rows, note_layout
 from pravega_spark.engine.stream.lifecycle import DELETION
 from pravega_spark.engine.stream.records import (
     NOTE_PREFIX,
@@ -65,8 +65,9 @@ def sweep_stream(
     The rules are those of :func:`sweep_table`. Outcomes of transactions older than
     ``completed_ms`` become rows of the history. So do the records of writers with users' ids and
     of removed subscribers that did not change for ``records_ms``; look-ups still find them (see
-    ``archived_records``). ``life`` is the life that the call is made for, by default the present
-    one. Raises StaleIdentity, NoSuchStream.
+    ``archived_records``). The history's rows of the layout are compared with the log. ``life`` is
+    the life that the call is made for, by default the present one. Raises StaleIdentity,
+    NoSuchStream.
     """
     life = stream.life_of(life)
     ages = VersionAges.read(stream.log)
@@ -82,7 +83,8 @@ def sweep_stream(
         return ended, _unused_records(snapshot, archived_below)
 
     rows, unused = unneeded(plan.snapshot)
-    append_history(stream, [*rows, *unused])
+    if rows or unused:
+        append_rows(stream, StreamView(plan.snapshot), [*rows, *unused])
     _archive(stream, life, unused)
     failpoint("sweep.history")
     names = {(row.name, row.version) for row in (*rows, *unused)}
@@ -102,7 +104,9 @@ def sweep_stream(
     events = replace(events, records=events.records - notes)
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
-    return add_results(events, _sweep_history(stream, grace_ms, retain_ms, ages.now))
+    history = history_log(stream)
+    note_layout(stream, stream.view_of(plan.snapshot), history)
+    return add_results(events, _sweep_history(history, grace_ms, retain_ms, ages.now))
 
 
 def preview_stream_sweep(
@@ -153,13 +157,10 @@ def sweep_deleted_stream(
         size_bytes=swept.size_bytes,
         commits=commits,
     )
-    return add_results(result, _sweep_history(stream, grace_ms, retain_ms, now))
+    return add_results(result, _sweep_history(history_log(stream), grace_ms, retain_ms, now))
 
 
-def _sweep_history(
-    stream: StreamLog, grace_ms: int, retain_ms: int, now: ClockReading
-) -> SweepResult:
-    log = history_log(stream)
+def _sweep_history(log: Log, grace_ms: int, retain_ms: int, now: ClockReading) -> SweepResult:
     result = sweep_table(log, grace_ms=grace_ms, retain_ms=retain_ms, now=now)
     merge_history(log)
     return result

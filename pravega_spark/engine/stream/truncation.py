@@ -22,7 +22,8 @@ from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.store.reserve import frees
 from pravega_spark.engine.stream.commit_builder import RemovedChunks
-from pravega_spark.engine.stream.history import HistoryRow, append_history
+from pravega_spark.engine.stream.history import HistoryRow
+from pravega_spark.engine.stream.layout_rows import append_rows
 from pravega_spark.engine.stream.past_epochs import epoch_row
 from pravega_spark.engine.stream.records import (
     SAMPLE_PREFIX,
@@ -119,7 +120,9 @@ def move_head(
     passed = refuse_held(known, goal, allowed, expired)
     oldest = _oldest_epoch(known, goal.cut, passed)
     sizes = _sizes(known, goal.cut, bytes_at or partial(stream.bytes_at, view=known))
-    append_history(stream, list(_unneeded_records(known, oldest)))
+    rows = list(_unneeded_records(known, oldest))
+    if rows:
+        append_rows(stream, known, rows)
     failpoint("truncate.history")
 
     def decide(
