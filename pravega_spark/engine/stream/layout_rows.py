@@ -35,7 +35,7 @@ from pravega_spark.engine.stream.history import (
 )
 from pravega_spark.engine.stream.records import EPOCH_PREFIX, SEGMENT_PREFIX, StreamState
 from pravega_spark.engine.stream.segment_history import sealed_ms
-from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchStream, PravegaSparkError, StaleIdentity
 from pravega_spark.values.limits import LAYOUT_ROWS_SECONDS
@@ -87,10 +87,13 @@ class Noted(NamedTuple):
         return view.epoch(self.epoch).created_ms == self.created_ms
 
 
-def append_rows(stream: StreamLog, view: StreamView, rows: Sequence[HistoryRow]) -> None:
+def append_rows(
+    stream: StreamLog, view: StreamView, rows: Sequence[HistoryRow], log: Log | None = None
+) -> None:
     """Append rows to a stream's history in one commit, with the rows of the layout that it lacks.
 
-    If it cannot be found out which ones it lacks, the given rows are appended all the same.
+    If it cannot be found out which ones it lacks, the given rows are appended all the same. ``log``
+    is that of the history, if it is open.
     """
 
     def missing(snapshot: Snapshot | None) -> Addition:
@@ -100,14 +103,14 @@ def append_rows(stream: StreamLog, view: StreamView, rows: Sequence[HistoryRow])
             _report(stream, error)
             return (), {}
 
-    append_history(stream, rows, missing)
+    append_history(stream, rows, missing, log)
 
 
 def note_layout(stream: StreamLog, view: StreamView, log: Log | None = None) -> None:
     """Append the rows of the layout that the stream's history lacks; commit nothing without any.
 
     A failure is a line of the log: the commits that the rows are about are valid anyway, and the
-    next append to the history makes up for it. ``log`` is that of the history, if it is open.
+    next append to the history makes up for it.
     """
     failpoint("layout.committed")
     try:
@@ -117,15 +120,20 @@ def note_layout(stream: StreamLog, view: StreamView, log: Log | None = None) -> 
 
 
 def note_layout_later(stream: StreamLog, life: int) -> None:
-    """Do the same about a second later in the background, on the view that is newest then."""
+    """Do the same about a second later in the background, on the view that is newest then.
+
+    Meanwhile the stream may be closed: it is not kept open for that.
+    """
+    store, name, runtime = stream.store, stream.name, stream.runtime
 
     def note() -> None:
+        stream = open_stream(store, name, runtime)
         try:
             note_layout(stream, stream.view(life=life))
         except PravegaSparkError as error:  # its life has ended, or the storage does not answer
             _report(stream, error)
 
-    stream.runtime.later(LAYOUT_ROWS_SECONDS, note)
+    runtime.later(LAYOUT_ROWS_SECONDS, note)
 
 
 def _report(stream: StreamLog, error: Exception) -> None:

@@ -83,8 +83,11 @@ def sweep_stream(
         return ended, _unused_records(snapshot, archived_below)
 
     rows, unused = unneeded(plan.snapshot)
+    view, history = stream.view_of(plan.snapshot), history_log(stream)
     if rows or unused:
-        append_rows(stream, StreamView(plan.snapshot), [*rows, *unused])
+        append_rows(stream, view, [*rows, *unused], history)
+    else:
+        note_layout(stream, view, history)
     _archive(stream, life, unused)
     failpoint("sweep.history")
     names = {(row.name, row.version) for row in (*rows, *unused)}
@@ -104,8 +107,6 @@ def sweep_stream(
     events = replace(events, records=events.records - notes)
     add_swept(stream.log, FileTotals(events.files, events.size_bytes))
     stream.store.discard_unfinished(f"{stream.name}/transactions", grace_ms)
-    history = history_log(stream)
-    note_layout(stream, stream.view_of(plan.snapshot), history)
     return add_results(events, _sweep_history(history, grace_ms, retain_ms, ages.now))
 
 

@@ -139,8 +139,8 @@ def test_groups_tables_and_indexes_are_sound_and_counted(
     assert main(["fsck", "--deep", "--root", str(kinds)]) == 0
     names = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
     assert names == [
-        *("(root)", "s (index)", "s/a", "s/g (reader group)", "s/k (table)"),
-        "s/k (folded table)",
+        *("(root)", "s (index)", "s/a", "s/a (history)", "s/g (reader group)"),
+        *("s/k (table)", "s/k (folded table)"),
     ]
 
 
@@ -192,7 +192,7 @@ def _become_a_file(path: Path) -> None:
     [
         ("s/a/events/_delta_log", _remove, "s/a/events"),
         ("s/a", _become_a_file, "a file is in the place"),
-        ("s/a/events", _become_a_file, "a file is in the place"),
+        ("s/a/events", _become_a_file, "s/a/events"),
         ("s/_scope", _remove, "the scope's index is lost"),
         ("s/_scope/_delta_log", _remove, "lost its log"),
         ("s/_reader_groups/g/_delta_log", _remove, "lost its log"),

@@ -74,7 +74,7 @@ def test_outcome_stays_as_long_as_asked_and_then_becomes_a_row_of_the_history(
         manager.transaction("s/t", txn.id)
     with history_log(stream).files() as files:
         kinds = {add.partition["record"] for add in files.all()}
-    assert kinds == {"transaction"}
+    assert kinds == {"layout", "transaction"}
     runtime.wall_ms += DAY_MS // 2
     manager.sweep_stream("s/t", grace="1 h", keep_completed="12 h")
     assert manager.list_completed_transactions("s/t") == []

@@ -235,7 +235,7 @@ def test_epochs_and_segments_before_the_head_become_history() -> None:
     assert not view.has_segment(left)
     with history_log(stream).files() as files:
         kinds = sorted(add.partition["record"] for add in files.all())
-    assert kinds == ["epoch", "epoch", "segment", "segment"]
+    assert kinds == ["epoch", "epoch", "layout", "layout", "segment", "segment"]
 
 
 def test_bytes_since_creation_include_truncated_events() -> None:
