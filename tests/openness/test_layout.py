@@ -120,6 +120,6 @@ def test_segments_now_and_at_each_time_by_spark(tmp_path: Path, spark: SparkSess
     def by_spark(table: Path, condition: str) -> Cells:
         frame = spark.read.format("delta").load(str(table))
         frame.createOrReplaceTempView("layout_history")
-        return [tuple(row) for row in spark.sql(_text("layout_history", condition)).collect()]  # type: ignore[misc]
+        return [tuple(row) for row in spark.sql(_text("layout_history", condition)).collect()]
 
     check_all_lives(tmp_path, by_spark)

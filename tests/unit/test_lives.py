@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -560,7 +561,8 @@ class Stop:
 
         A sweep of a state table is of its log, in whatever life: that commit is none of a life. So
         is the record of a sweep: a late one holds less than the log, and the next sweep reads on. A
-        record of a compaction names its life, so a late one is of no use.
+        record of a compaction names its life, so a late one is of no use. Rows of the layout name
+        theirs, and those of the greatest life count.
         """
         assert self.earlier is not None
         assert self.begun is not None
@@ -571,6 +573,8 @@ class Stop:
         commits = [key for key in new if "/_delta_log/0" in key and key.endswith(".json")]
         # The log of decisions is the root's, and its records name lives.
         commits = [key for key in commits if not key.startswith("_transactions/")]
+        kinds = {key: set(re.findall(rb'"record":"(\w+)"', now[key])) for key in commits}
+        commits = [key for key in commits if kinds[key] != {b"layout"}]
         swept = [key for key in commits if STREAM not in key and b'"SWEEP"' in now[key]]
         names = ("/_pravega/sweep.json", "/_pravega/compaction.json")
         records = [key for key in changed if key.endswith(names)]

@@ -85,6 +85,7 @@ def create(
 ) -> bool:
     """Begin a life of the stream; return False if it is not the next one of its log (any more).
 
+    The history tells of it at once where it may tell of an earlier life, else with the first sweep.
     ``domains`` are what a log of this kind has beside those of every stream.
     """
 
@@ -96,7 +97,10 @@ def create(
         body.domains = {**body.domains, **domains}
         return body, True
 
-    return stream.log.commit(decide).value
+    done = stream.log.commit(decide)
+    if done.value and StreamView(done.snapshot).record.active_epoch > 0:
+        note_layout(stream, stream.view_of(done.snapshot))
+    return done.value
 
 
 def _creation(
