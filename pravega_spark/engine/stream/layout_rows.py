@@ -187,10 +187,8 @@ def _differences(stream: StreamLog, view: StreamView) -> Values:
     wanted = dict(_whole_story(view, epochs, known))
     first, life = epochs[0].number, view.life
     for name, value in known.items():
-        of_life = value[1]
-        if name in wanted or value[0] == "void" or of_life < life:
-            continue
-        if of_life > life or _epoch_of(name) >= first:
+        is_told = value[0] != "void" and value[1] >= life and _epoch_of(name) >= first
+        if is_told and name not in wanted:
             wanted[name] = ["void", life]
     return {name: value for name, value in wanted.items() if value != known.get(name)}
 

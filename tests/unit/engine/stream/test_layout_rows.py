@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
-from pravega_spark.engine.stream.history import HistoryRow, history_log, read_history
+from pravega_spark.engine.stream import truncation
+from pravega_spark.engine.stream.history import (
+    HistoryRow,
+    append_history,
+    history_log,
+    read_history,
+)
 from pravega_spark.engine.stream.layout_rows import LAYOUT
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.manager import root_of
@@ -256,6 +262,29 @@ def test_truncated_segments_keep_their_rows(world: World) -> None:
     assert (world.values("epoch"), world.values("segment")) == before
     world.scale()
     assert_true(world)
+
+
+def test_a_segment_that_lives_longer_than_its_epoch_keeps_its_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.scale()
+    left, right = world.manager.segments(S)
+    world.runtime.sleep(60)
+    world.manager.scale_stream(S, [left.segment_id], [(0.0, 0.25), (0.25, 0.5)])
+    with pytest.raises(Killed), at_failpoint("layout.committed", kill):
+        world.manager.scale_stream(S, [right.segment_id], [(0.5, 1.0)])
+    # Release 0.1.0 truncates without a look at these rows.
+    monkeypatch.setattr(
+        truncation, "append_rows", lambda log, view, rows: append_history(log, rows)
+    )
+    other = world.again()
+    cut = {s.segment_id: 0 for s in other.manager.segments(S)}
+    other.manager.truncate_stream(S, StreamCut(S, 1, cut))
+    view = root_of(other.manager).stream(S).view()
+    assert view.oldest_epoch == 2
+    assert view.has_segment(right.segment_id)
+    other.sweep()
+    assert_true(other)
 
 
 def test_a_sealed_stream_has_no_open_segment_in_its_rows_after_a_sweep(world: World) -> None:
