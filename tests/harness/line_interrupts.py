@@ -64,6 +64,7 @@ class AtLine:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self.before)
+        self.lines.clear()  # frames, which keep all that the call had in its hands
         if self.collects:
             gc.enable()
 
