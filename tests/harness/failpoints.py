@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,21 @@ class at_failpoint:
             self.action()
 
     def __exit__(self, *_: object) -> None:
+        register(self.name, None)
+
+
+class held_at:
+    """Hold all visits until the event is set: the first may be that of another thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.release = name, threading.Event()
+
+    def __enter__(self) -> threading.Event:
+        register(self.name, lambda: self.release.wait(120))
+        return self.release
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
         register(self.name, None)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -25,7 +24,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MAX_ROUTING_KEY_LENGTH
-from tests.harness.failpoints import at_failpoint, register
+from tests.harness.failpoints import at_failpoint, held_at, register
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 
 S, DLQ = "nyc/flights", "nyc/flights-dlq"
@@ -231,14 +230,13 @@ def test_what_a_writer_with_dead_letters_does_not_do_is_refused(manager: StreamM
         with pytest.raises(InvalidInput, match="without bad_records"):
             writer.write_event({"carrier": "UA"}, expected=0)
         refused: list[type] = []
-        is_watched = threading.Event()
 
         def again(_: Any) -> None:
             with pytest.raises(IllegalState, match="on another thread"):
                 writer.write_event({"carrier": "UA", "delay": 9}, "UA")
             refused.append(IllegalState)
 
-        with at_failpoint("append.staged", is_watched.wait):
+        with held_at("append.staged") as is_watched:
             future = writer.write_event({"carrier": "UA", "delay": 1}, "UA")
             future.add_done_callback(again)
             is_watched.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from pravega_spark.errors import (
     WriterFenced,
 )
 from pravega_spark.manager import StreamManager, root_of
-from tests.harness.failpoints import at_failpoint
+from tests.harness.failpoints import at_failpoint, held_at
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
@@ -181,14 +180,11 @@ def test_the_newest_writer_of_an_id_and_token_may_do_all(manager: StreamManager)
 def test_a_truncation_of_bytes_that_are_not_durable_says_to_flush(
     manager: StreamManager,
 ) -> None:
-    writer, release = manager.create_byte_writer(S), threading.Event()
-    with at_failpoint("commit.before", lambda: release.wait(120)):
-        try:
-            writer.write(b"pending")
-            with pytest.raises(InvalidInput, match=r"durable bytes end at 10\. Flush first"):
-                writer.truncate_before(12)
-        finally:
-            release.set()
-        writer.flush()
+    writer = manager.create_byte_writer(S)
+    with held_at("commit.before"):
+        writer.write(b"pending")
+        with pytest.raises(InvalidInput, match=r"durable bytes end at 10\. Flush first"):
+            writer.truncate_before(12)
+    writer.flush()
     writer.truncate_before(12)
     assert writer.fetch_head_offset() == 12

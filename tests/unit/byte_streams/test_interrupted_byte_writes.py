@@ -13,7 +13,7 @@ from pravega_spark.byte_streams.writer import ByteStreamWriter
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.limits import BLOCK_BYTES
-from tests.harness.failpoints import at_failpoint
+from tests.harness.failpoints import held_at
 
 S = "s/bytes"
 HALF = BLOCK_BYTES // 2
@@ -32,17 +32,13 @@ def half_a_block_held(
     manager: StreamManager,
 ) -> Iterator[tuple[ByteStreamWriter, threading.Event]]:
     """Yield a writer with little room, one commit under way until the event, and half a block."""
-    released = threading.Event()
     writer = manager.create_byte_writer(S, "upload")
     queue = writer._queue
     queue._buffer_bytes = queue.limit_bytes = BLOCK_BYTES
-    with at_failpoint("commit.before", lambda: released.wait(120)):
+    with held_at("commit.before") as released:
         writer.write(b"first")
         writer.write(b"b" * HALF)
-        try:
-            yield writer, released
-        finally:
-            released.set()
+        yield writer, released
 
 
 def content(manager: StreamManager) -> bytes:
