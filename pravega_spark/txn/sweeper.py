@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from pravega_spark.config.root_settings import EffectiveSettings
 from pravega_spark.engine.chunk_paths import chunk_folder
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -51,9 +50,10 @@ def sweep_transactions(
     """
     with watch_of(stream.store).call(stream.runtime):
         before = stream.view(life=life)
+    if not before.transactions:
+        return TransactionSweepResult(cleared=delete_remains(stream))
     if prepared_limit_ms is None:
-        settings = stream_settings(stream, before) if before.transactions else EffectiveSettings()
-        prepared_limit_ms = settings.prepared_limit_ms
+        prepared_limit_ms = stream_settings(stream, before).prepared_limit_ms
     prepared_parts: dict[str, str] = {}
     for name, expiry in leases.expired_transactions(stream, before, prepared_limit_ms).items():
         opened = before.transactions[name]
