@@ -1,0 +1,32 @@
+"""What an open process pays for the maintenance of its root, in storage calls, by skipped clocks.
+
+At the default intervals. The counts differ by a few calls, since pauses are drawn at random.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.cases.maintained_appends import calls_of_appends, idle_calls
+from pravega_spark.values.limits import AUTO_SLACK
+
+CYCLE_SECONDS = int(1_800 * AUTO_SLACK)
+
+
+@pytest.mark.check
+def test_hour_of_an_idle_process_costs_a_call_a_minute_for_each_idle_stream() -> None:
+    """3,600 calls, and 240 for each stream, while each kind asked for itself."""
+    few, many = idle_calls(1), idle_calls(21)
+    assert few < 1_200
+    assert (many - few) / 20 < 100
+
+
+def test_process_in_a_root_that_another_one_maintains_makes_few_calls() -> None:
+    assert idle_calls(1, is_alone=False) < 600
+
+
+@pytest.mark.check
+def test_maintenance_beside_appends_costs_less_than_a_call_for_each_at_one_a_second() -> None:
+    """A sweep that reads each commit costs that alone."""
+    beside, alone = calls_of_appends(1, CYCLE_SECONDS)
+    assert beside - alone < 0.8
