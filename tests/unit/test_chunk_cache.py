@@ -116,6 +116,7 @@ def test_readers_of_every_kind_share_the_chunks(disk: MemoryStore) -> None:
         writer.write(b"some bytes")
     assert read(ours) == read(ours)
     assert ours.read_table(S).num_rows == _BACKLOG
+    assert ours.read_table(S, where=pc.field("offset") >= 0).num_rows == _BACKLOG
     ours.create_reader_group("s/g", [S])
     with ours.reader_group("s/g").create_reader("r") as reader:
         while reader.read_next_event(0).event is not None:
