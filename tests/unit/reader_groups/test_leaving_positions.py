@@ -295,6 +295,13 @@ def test_position_of_before_a_reset_does_not_undo_it() -> None:
     assert group.stream_cuts() == {NAME: StreamCut(NAME, 1, {0: 4})}
 
 
+def test_record_that_begins_late_does_not_say_that_nobody_else_had_the_segment() -> None:
+    whole = Owners().acquired(Owner("a", 7, 0))
+    assert whole.is_only("a")
+    assert not whole.acquired(Owner("b", 8, 3)).is_only("a")
+    assert not Owners(since=7).acquired(Owner("a", 7, 0)).is_only("a")
+
+
 def test_record_of_owners_is_bounded() -> None:
     owners = Owners()
     for number in range(1, 20):

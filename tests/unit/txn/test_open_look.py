@@ -127,6 +127,18 @@ def test_process_that_appends_no_more_looks_once(world: World) -> None:
     assert calls.count(("list", "s/t/transactions")) == 1
 
 
+def test_process_that_appends_all_the_time_looks_once_a_lease(world: World) -> None:
+    written(world.process(), [("a", b"x")])
+    stream = appending(world, spied=True)
+
+    def three_leases() -> None:
+        for _ in range(30):
+            append(stream)
+            world.runtime.run_later(LEASE_SECONDS / 10)
+
+    assert world.calls(three_leases).count(("list", "s/t/transactions")) == 2
+
+
 def test_nothing_is_called_or_waits_where_no_transaction_is_open_for_its_lease(
     world: World,
 ) -> None:
