@@ -685,7 +685,9 @@ HISTORY = (
         "key_value/description.py",
         "epochs=epochs_between(stream, view),",
         "epochs=epochs_between(stream, view, view.oldest_epoch),",
-        ("unit/key_value/test_key_value_table.py::test_info_has_the_state",),
+        (
+            "unit/key_value/test_key_value_table.py::test_info_has_the_state_and_the_segments_of_all_epochs",
+        ),
     ),
 )
 

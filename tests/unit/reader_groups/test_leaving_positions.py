@@ -270,6 +270,23 @@ def test_position_below_the_head_is_refused_and_one_behind_the_published_cut_war
     assert group.online_readers() == ["a"]
 
 
+def test_position_in_a_segment_that_only_the_history_has_is_refused() -> None:
+    world = World()
+    world.write(4)
+    group = world.created()
+    reader = group.create_reader("a")
+    stored = positions_of(reader, 2)[-1]
+    scale(world.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
+    world.write(4)
+    drain(reader)
+    truncate(world.stream, StreamCut.LATEST)
+    assert not world.stream.view().has_segment(0)
+    for call in (lambda: reader.close_at(stored), lambda: group.reader_offline("a", stored)):
+        with pytest.raises(TruncatedData, match=r"segment 0#0 \[2, 4\)"):
+            call()
+    assert group.online_readers() == ["a"]
+
+
 def test_reader_that_has_expired_cannot_close_at_a_position() -> None:
     world = World()
     world.write(4)
