@@ -270,6 +270,20 @@ def test_position_below_the_head_is_refused_and_one_behind_the_published_cut_war
     assert group.online_readers() == ["a"]
 
 
+def test_reader_is_not_closed_ahead_of_what_it_has_handed_out() -> None:
+    world = World()
+    events = world.write(4)
+    group = world.created()
+    reader = group.create_reader("a")
+    positions_of(reader, 2)
+    with pytest.raises(
+        InvalidInput, match="has handed out s/t/0#0 up to 2; it cannot be closed at 3"
+    ):
+        reader.close_at(Position({FIRST: 3}))
+    reader.close()
+    assert drain(group.create_reader("b")) == events[2:]
+
+
 def test_position_in_a_segment_that_only_the_history_has_is_refused() -> None:
     world = World()
     world.write(4)

@@ -76,6 +76,23 @@ def test_automatic_markers_are_shown_where_they_acknowledge_or_somebody_asked(
         assert last.stream_cuts[NAME].positions[0] >= 40, "the events before the call count"
 
 
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_checkpoint_that_somebody_initiates_is_shown_to_a_reader_that_asked_for_nothing(
+    acknowledge: str,
+) -> None:
+    world = World()
+    world.write(10)
+    group = world.created(acknowledge=acknowledge)
+    reader = group.create_reader("a")
+    reader.read_next_event(0)
+    pending = group.initiate_checkpoint("by hand")
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "by hand"
+    assert not pending.done(), "the next call answers it"
+    assert reader.read_next_event(0).event is not None
+    assert pending.result(0).stream_cuts[NAME].positions == {0: 1}
+
+
 def test_reader_that_asked_for_markers_answers_after_its_sibling_that_did_not() -> None:
     world = World(segments=2)
     world.write(40)
