@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.engine.state.synchronizer import Synchronizer
 from pravega_spark.errors import ObjectClosed, ReinitializationRequired
-from pravega_spark.primitives.process_locks import new_rlock
+from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.reader_groups.membership import ReaderMembership
 from pravega_spark.reader_groups.state import GroupState
 
@@ -73,8 +73,9 @@ class LeaseExtender:
 
     def renew(self) -> None:
         """Begin without readers; in a forked child, which has none of its parent's threads."""
-        self._changed = threading.Condition(new_rlock())  # a collector may run where it is held
-        self._must_look = False
+        self._lock = new_lock()
+        self._wake = threading.Lock()
+        """Free when the thread has to look: only the thread takes it."""
         self._readers: list[_Reader] = []
         self._running = WeakKeyDictionary[Synchronizer[GroupState], Future[None]]()
         self.thread: threading.Thread | None = None
@@ -84,34 +85,37 @@ class LeaseExtender:
         """Extend a reader's lease while its last call is at most so many seconds ago."""
         if not membership.runtime.has_threads:
             return
-        with self._changed:
+        with self._lock:
             self._readers.append(_Reader(membership, seconds, self.look))
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="pravega-lease", daemon=True)
                 self.thread.start()
-            self.look()
+        self.look()
 
     def look(self) -> None:
-        """Look at the readers: one of them has left, or was evicted."""
-        with self._changed:
-            self._must_look = True
-            self._changed.notify_all()
+        """Look at the readers: one of them has left, was evicted, or was collected.
+
+        It waits for nothing: a collector may call it anywhere, also while the interpreter ends,
+        when a lock that another thread was about to take is never free again.
+        """
+        try:
+            self._wake.release()
+        except RuntimeError:
+            return  # it has to look already
 
     def _run(self) -> None:
         """Extend leases while there are readers."""
         while True:
             pause = self._extend_due()
-            with self._changed:
+            with self._lock:
                 if not self._readers:
                     self.thread = None
                     return
-                if not self._must_look:
-                    self._changed.wait(pause)
-                self._must_look = False
+            self._wake.acquire(timeout=pause)
 
     def _extend_due(self) -> float:
         """Begin to extend the leases that need it; return the seconds to the next one."""
-        with self._changed:
+        with self._lock:
             self._readers = [one for one in self._readers if one.membership() is not None]
             readers = list(self._readers)
         due: dict[Synchronizer[GroupState], list[tuple[_Reader, ReaderMembership]]] = {}

@@ -314,6 +314,24 @@ def test_thread_ends_when_the_reader_is_collected() -> None:
     assert not thread.is_alive()
 
 
+def test_collector_of_a_reader_waits_for_no_lock(extender: LeaseExtender) -> None:
+    reader, thread = extending(World(clock=SkippingRuntime()))
+    kept = [reader]
+    del reader
+
+    def collect() -> None:
+        kept.clear()
+        gc.collect()
+
+    collector = threading.Thread(target=collect, daemon=True)
+    with extender._lock:  # never free again if the end of the process stops the thread here
+        collector.start()
+        collector.join(WAIT)
+        assert not collector.is_alive()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+
+
 def test_thread_ends_when_the_reader_is_evicted() -> None:
     world = World(clock=SkippingRuntime())
     reader, thread = extending(world)
