@@ -132,9 +132,9 @@ class RootStreams:
             self._streams[scope] = sorted(names)
         return self._streams[scope]
 
-    def begin(self, given: GivenSettings) -> None:
-        """Begin a share by the settings of the root that are given."""
-        self._options = WorkOptions(given)
+    def begin(self, given: GivenSettings, *, by_setting: bool = False) -> None:
+        """Begin a share by the settings of the root, which alone may ask for it."""
+        self._options = WorkOptions(given, by_setting=by_setting)
         self._hints.clear()
         self._streams.clear()
 
@@ -444,7 +444,7 @@ class MaintenanceShares:
         """
         until, worked = self._runtime.monotonic() + self._pace.seconds, 0
         after = self._progress[kinds[0]].after
-        self._streams.begin(self._given)
+        self._streams.begin(self._given, by_setting=not self._is_asked())
         for kind in kinds:
             self._doing = kind
             failures = self._streams.prepare(kind, is_first=not after)

@@ -8,6 +8,7 @@ computed is looked at again once the stream has been idle for twice as long.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,7 +47,14 @@ from pravega_spark.engine.stream.stream_log import StreamLog, events_path, open_
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import marks_of
-from pravega_spark.errors import CorruptLog, NoSuchScope, NoSuchStream, RootChanged
+from pravega_spark.errors import (
+    CorruptLog,
+    NoSuchScope,
+    NoSuchStream,
+    RootChanged,
+    StoreReadOnly,
+    StoreRefused,
+)
 from pravega_spark.event_time.update import update_watermark
 from pravega_spark.key_value.fold import NEVER, ensure_subscribed, fold, fold_due
 from pravega_spark.key_value.folded_table import end_folded_life, folded_log, folded_table
@@ -238,6 +246,8 @@ class WorkOptions:
     dry_run: bool = False
     limit_seconds: float = parse_duration_ms("a limit", STREAM_TIMEOUT) / 1_000
     scaling: ScalingHow = field(default_factory=ScalingHow)
+    by_setting: bool = False
+    """Whether only the root's setting asks for the work, so that others do what is refused."""
 
     @property
     def basis(self) -> str:
@@ -286,7 +296,10 @@ def maintain_stream(
     for number, kind in enumerate(order):
         hanging = still_running(stream.root_url, _unit(name))
         if hanging is not None:
-            return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", hanging)]
+            return [
+                *outcomes,
+                *_all_failed(name, order[number:], f"stream {name}", hanging),
+            ]
         try:
             outcomes.append(do_work(stream, kind, options))
         except NoSuchStream:
@@ -295,8 +308,15 @@ def maintain_stream(
             raise
         except Exception as error:
             if isinstance(error, CorruptLog) and stream.log.snapshot is None:  # lost to all kinds
-                return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", error)]
-            outcomes.append(failed(name, kind, f"stream {name}", error))
+                return [
+                    *outcomes,
+                    *_all_failed(
+                        name, order[number:], f"stream {name}", error, by_setting=options.by_setting
+                    ),
+                ]
+            outcomes.append(
+                failed(name, kind, f"stream {name}", error, by_setting=options.by_setting)
+            )
     return outcomes
 
 
@@ -338,18 +358,27 @@ def _unit(name: str) -> str:
     return f"stream {name}"
 
 
-def failed(unit: str, kind: MaintenanceKind, what: str, error: Exception) -> WorkOutcome:
+def failed(
+    unit: str, kind: MaintenanceKind, what: str, error: Exception, *, by_setting: bool = False
+) -> WorkOutcome:
     """Return the outcome of work that failed, and log the error; its traceback at DEBUG."""
-    (outcome,) = _all_failed(unit, [kind], what, error)
+    (outcome,) = _all_failed(unit, [kind], what, error, by_setting=by_setting)
     return outcome
 
 
 def _all_failed(
-    unit: str, kinds: Sequence[MaintenanceKind], what: str, error: Exception
+    unit: str,
+    kinds: Sequence[MaintenanceKind],
+    what: str,
+    error: Exception,
+    *,
+    by_setting: bool = False,
 ) -> list[WorkOutcome]:
     """Return the outcomes of kinds of work that failed by one error, which is logged once."""
     reason, names = f"{type(error).__name__}: {error}", ", ".join(kind.value for kind in kinds)
-    logger.warning(
+    is_left = by_setting and isinstance(error, (StoreReadOnly, StoreRefused))
+    logger.log(
+        logging.DEBUG if is_left else logging.WARNING,  # the shares say what they leave to others
         "%s of %s failed: %s",
         names,
         what,
@@ -649,7 +678,9 @@ def do_task(
     except RootChanged:
         raise
     except Exception as error:
-        return [failed(task.unit, SWEEPING, unit_text(task.unit), error)]
+        return [
+            failed(task.unit, SWEEPING, unit_text(task.unit), error, by_setting=options.by_setting)
+        ]
 
 
 def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runtime) -> WorkOutcome:
@@ -674,7 +705,9 @@ def _sweep_tables(store: Store, scope: str, options: WorkOptions, runtime: Runti
         except Exception as error:
             hints.drop(name)
             table = f"table {table_path(scope, name)}"
-            failures |= failed(scope, SWEEPING, table, error).failures
+            failures |= failed(
+                scope, SWEEPING, table, error, by_setting=options.by_setting
+            ).failures
             continue
         found.append(swept)
         if snapshot is not None:

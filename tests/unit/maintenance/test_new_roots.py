@@ -278,6 +278,7 @@ def test_without_the_right_to_delete_sweeps_are_left_to_others(
     assert kinds_done(store, clock) == {*DEFAULT_KINDS} - {SWEEPING}
     told = [r for r in caplog.records if "having no right to it" in r.getMessage()]
     assert [(r.levelno, "sweeping" in r.getMessage()) for r in told] == [(logging.INFO, True)]
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
     wake_until_idle(shares_of(store, clock), clock)
     assert kinds_done(store, clock) == set(DEFAULT_KINDS), "another process is not kept from it"
 
