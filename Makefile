@@ -69,7 +69,7 @@ spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 a
 long: setup classes ## the tests that have a long form, at full size: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
 
-mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about five minutes
+mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about seven minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
 
 # The classes of Spark, which the JVMs of the tests map into memory, unless this Java finds them recorded.
