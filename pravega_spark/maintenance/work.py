@@ -296,10 +296,7 @@ def maintain_stream(
     for number, kind in enumerate(order):
         hanging = still_running(stream.root_url, _unit(name))
         if hanging is not None:
-            return [
-                *outcomes,
-                *_all_failed(name, order[number:], f"stream {name}", hanging),
-            ]
+            return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", hanging)]
         try:
             outcomes.append(do_work(stream, kind, options))
         except NoSuchStream:
@@ -308,15 +305,8 @@ def maintain_stream(
             raise
         except Exception as error:
             if isinstance(error, CorruptLog) and stream.log.snapshot is None:  # lost to all kinds
-                return [
-                    *outcomes,
-                    *_all_failed(
-                        name, order[number:], f"stream {name}", error, by_setting=options.by_setting
-                    ),
-                ]
-            outcomes.append(
-                failed(name, kind, f"stream {name}", error, by_setting=options.by_setting)
-            )
+                return [*outcomes, *_all_failed(name, order[number:], f"stream {name}", error)]
+            outcomes.append(failed(name, kind, f"stream {name}", error))
     return outcomes
 
 
