@@ -29,8 +29,8 @@ from pravega_spark.maintenance.shares import MaintenanceShares
 from pravega_spark.values.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
 from pravega_spark.values.units import count_text
 
-_INTERVAL = "20 s"
-"""With a quarter of it left to jobs, each kind runs in each half minute."""
+_INTERVAL = "40 s"
+"""With a quarter of it left to jobs, each kind runs in each minute with maintenance."""
 _CYCLE_SECONDS = int(1_800 * AUTO_SLACK)
 """By default the kinds that are due each half an hour run once in this time, others 30 times."""
 _KEPT = StreamConfiguration(retention=RetentionPolicy.by_size("1 MiB"))
@@ -41,10 +41,10 @@ def appends_beside_maintenance(context: Context) -> Iterator[Figure]:
     """Lone durable appends of a process that maintains its root, and of one that does not.
 
     Storage calls are counted at the default intervals, over two runs of the kinds that are due each
-    half an hour, by skipped clocks. Processor time and waits are of appends back to back, in half
-    minutes with and without maintenance, in each of which each kind runs: three times as often as
-    by default, or 90 times. With compaction is what somebody gets who has chosen "auto"; without
-    is what new roots do.
+    half an hour, by skipped clocks. Processor time and waits are of appends back to back, in
+    minutes with and without maintenance in turn. Each kind runs in each of them: those that by
+    default are due each minute a little more often, and the others 37 times as often. With
+    compaction is what somebody gets who has chosen "auto"; without is what new roots do.
     """
     for rate in (5, 20):
         beside, alone = calls_of_appends(rate, context.size(_CYCLE_SECONDS, 100))
@@ -108,7 +108,7 @@ class _Minutes:
     def __init__(
         self, context: Context, store: CountingStore, title: str, kinds: Sequence[MaintenanceKind]
     ) -> None:
-        self.seconds, self.rounds = context.size(30, 3), context.size(2, 1)
+        self.seconds, self.rounds = context.size(60, 3), context.size(2, 1)
         self.store = store
         self.title = title
         self.kinds = kinds

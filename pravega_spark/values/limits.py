@@ -278,6 +278,8 @@ SWEEP_RETAIN = "30 days"
 """A sweep keeps versions of a table that are younger."""
 SWEEP_SEGMENT_FILES = 2_048
 """The names of files that a sweep's record holds before it moves them to a segment."""
+TOLD_PATHS = 16_384
+"""A state file that would name more removed files to sweeps names none: who opens reads it, too."""
 FULL_LISTING_MS = 86_400_000
 """A sweep lists all files of a table when the last complete listing is older than this."""
 SWEEP_PROBES = 4_096

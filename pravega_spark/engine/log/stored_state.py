@@ -42,6 +42,7 @@ from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.files import FileChanges, RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.values.limits import TOLD_PATHS
 from pravega_spark.values.names import is_number
 
 FORMAT = 2
@@ -69,9 +70,14 @@ class Passed(NamedTuple):
     """Transactions that ended, each with the version."""
 
     @classmethod
-    def of(cls, changes: FileChanges) -> Passed:
-        """Return what a range of commits did."""
-        return cls(changes.to_json()["removed"], changes.ended)
+    def of(cls, changes: FileChanges) -> Passed | None:
+        """Return what a range of commits did; None if that is too much to tell."""
+        return cls(changes.to_json()["removed"], changes.ended).bounded()
+
+    def bounded(self) -> Passed | None:
+        """Return this, or None if it names more files than a state file should."""
+        files = sum(len(paths) for _, paths in self.removed.values())
+        return self if files <= TOLD_PATHS else None
 
     @classmethod
     def stored(cls, state: Mapping[str, Any]) -> Passed | None:
@@ -83,7 +89,7 @@ class Passed(NamedTuple):
         """Return both together; ``older`` is of the range before, and None if that is not known."""
         if older is None:
             return None
-        return Passed({**older.removed, **self.removed}, {**older.ended, **self.ended})
+        return Passed({**older.removed, **self.removed}, {**older.ended, **self.ended}).bounded()
 
     def changes(self, version: int, layer: RecentLayer) -> FileChanges:
         """Return all changes of the range, whose net effect is in a layer."""
@@ -107,7 +113,7 @@ class StateFile:
     files: FileTotals | None
     """All files that are live in the version; None if an earlier release wrote the state file."""
     passed: Passed | None = None
-    """None if an earlier release wrote the state file, or a part of its range."""
+    """None if an earlier release wrote the state file or a part of its range, or for too much."""
 
     def layer(self) -> RecentLayer:
         """Return the files of (since, version] as a layer."""

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from pravega_spark.engine.log import reader
+from pravega_spark.engine.log import reader, stored_state
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
@@ -158,6 +158,24 @@ def test_file_that_a_commit_removes_during_a_full_listing_is_kept(
     monkeypatch.setattr(SweepRecord, "read_on", then_remove)
     delete_unreferenced_files(log, now_ms=FULL_LISTING_MS + 1)
     assert log.store.exists(f"{log.path}/data/v0/f19")
+
+
+def test_state_file_that_would_name_too_many_removed_files_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who opens the table reads it, and a commit that removes many files costs one call anyway."""
+    monkeypatch.setattr(stored_state, "TOLD_PATHS", 3)
+    log = grown(Spy(), 10)
+    maintain(log.reader, 10)
+    few = log.reader.state(10)
+    assert few is not None
+    assert few.passed is not None
+    put(log, "many", removes=["data/v0/f6", "data/v0/f7", "data/v0/f8", "data/v0/f9"])
+    maintain(log.reader, 11)
+    many = log.reader.state(11)
+    assert many is not None
+    assert many.passed is None
+    assert sets(gathered(log.reader, -1, 11)) == sets(of_commits(log.reader, -1, 11))
 
 
 def test_file_of_another_release_is_read_and_tells_nothing() -> None:
