@@ -188,7 +188,7 @@ def idle_maintenance(context: Context) -> Iterator[Figure]:
             f"an idle process that alone maintains {count_text(count, 'idle stream')}",
             idle_calls(count),
             "calls an hour",
-        ).within(at_most=1_200 + 100 * count)
+        ).within(at_most=1_200 + 120 * count)
     yield Figure(
         "an idle process in a root that another one maintains",
         idle_calls(1, is_alone=False),
