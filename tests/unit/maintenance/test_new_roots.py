@@ -30,6 +30,7 @@ from pravega_spark.values.limits import AUTO_WAKE_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.roots import manager_on
+from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
 KEPT = StreamConfiguration(retention=RetentionPolicy.by_size(1))
@@ -95,10 +96,7 @@ def test_a_choice_stays_and_counts_as_one(store: Spy, choice: str | None) -> Non
 
 
 def test_a_set_up_that_was_killed_is_done_by_the_next(store: Spy) -> None:
-    def kill() -> None:
-        raise KeyboardInterrupt
-
-    with at_failpoint("root.set_up", kill), pytest.raises(KeyboardInterrupt):
+    with at_failpoint("root.set_up", kill), pytest.raises(Killed):
         manager_on(store).create_scope("s")
     assert store.exists(MARKER_KEY)
     assert not manager_on(store).scope_exists("s")
@@ -178,6 +176,15 @@ def test_a_restored_root_is_off_until_somebody_says_otherwise(
     assert said(copy) == ("off", "root")
     copy.update_settings(maintain="auto")
     assert said(copy) == ("auto", "root")
+
+
+def test_a_restore_that_is_killed_before_its_end_has_turned_maintenance_off(
+    root: Path, tmp_path: Path
+) -> None:
+    copy = copied(root, tmp_path / "copy")
+    with at_failpoint("restore.marker", kill), pytest.raises(Killed):
+        copy.restore()
+    assert said(StreamManager(tmp_path / "copy", maintain="off")) == ("off", "root")
 
 
 def test_a_backup_takes_neither_the_setting_nor_that_nobody_chose_it(
