@@ -74,6 +74,7 @@ def test_a_stream_is_described_with_what_is_overdue(
     record = json.loads(run("stream", "describe", "s/kept", "--output", "json")[1])
     described = record[0] if isinstance(record, list) else record
     assert described["overdue"] == ["retention has not run for 2.0 days"]
+    assert "retention has not run for 2.0 days" in run("check", "stream", "s/kept")[1]
 
 
 def test_settings_of_a_root_are_given_and_taken_back(run: Any, manager: StreamManager) -> None:

@@ -73,6 +73,12 @@ def test_writer_records_about_every_ten_seconds_and_makes_no_commit_more(world: 
     assert gaps == {SECONDS / NOTES_SECONDS * 1_000_000}, "one of two notes is recorded"
 
 
+def test_process_that_lives_for_less_than_ten_seconds_records_none(world: World) -> None:
+    with EventStreamWriter(world.process(), "w") as writer:
+        world.work(2 * NOTES_SECONDS, writer)
+    assert world.lowers == []
+
+
 def test_what_is_recorded_is_what_the_marks_showed_before(world: World) -> None:
     time = world.manager.event_time(S)
     with EventStreamWriter(world.process(), "w") as writer:

@@ -344,22 +344,27 @@ def test_record_of_owners_is_bounded() -> None:
         Owner("r", 20, 190),
     )
 
-    stream = MemoryStream.of(1)
+
+@pytest.mark.parametrize("in_reach", [1, KEPT_FINISHED // 2 + 4])
+def test_record_of_finished_segments_is_bounded(in_reach: int) -> None:
+    stream = MemoryStream.of(in_reach)
     state = segments.begin(
         "nyc/g", 0, ReaderGroupConfiguration([stream.stream]), {stream.stream: stream}
     )
-    for number in range(100):
-        (key,) = state.unassigned
+    kept, count = max(KEPT_FINISHED, 2 * in_reach), 100
+    for number in range(count):
+        key = min(state.unassigned)
         owned = Owners().acquired(Owner("a", number + 1, 0))
         state = replace(state, owners={**state.owners, key: owned}, next_number=number + 2)
         stream.append(key.segment_id, 1)
-        stream.scale([key.segment_id], [(0.0, 1.0)])
+        keys = stream.lineage.find(key.segment_id).key_range
+        stream.scale([key.segment_id], [(keys.low, keys.high)])
         frontier = Frontier(locate(stream, state.cut(stream.stream)))
         frontier.offsets[key.segment_id] = 1
         frontier.advance()
         state = segments.with_frontier(state, stream.stream, frontier)
-    assert len(state.owners) == KEPT_FINISHED + 1
-    assert state.finished_since == {stream.stream: 100 - KEPT_FINISHED + 1}
+    assert len(state.owners) == kept + in_reach
+    assert state.finished_since == {stream.stream: count - kept + 1}
 
 
 ACQUIRE = """
