@@ -10,6 +10,7 @@ fully. A wrong hint delays that by about a day at most.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -29,7 +30,7 @@ from pravega_spark.engine.state.maintenance_table import MAINTENANCE_TABLE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.store.root_marker import check_same
-from pravega_spark.errors import StoreError, without_credentials
+from pravega_spark.errors import StoreError, StoreFull, without_credentials
 from pravega_spark.values.limits import (
     CLOCK_SKEW_MS,
     DUE_CHECKED_MS,
@@ -207,7 +208,9 @@ class DueHints:
                 self._store.put(self._key(shard), _encode(kept, self._basis), durable=False)
             except StoreError as error:
                 root = self._store.url
-                logger.warning(
+                is_told = isinstance(error, StoreFull)  # by whoever has no space for its record
+                logger.log(
+                    logging.DEBUG if is_told else logging.WARNING,
                     "due hints of %s could not be written: %s",
                     root,
                     error,
