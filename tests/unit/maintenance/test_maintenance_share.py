@@ -337,6 +337,7 @@ def test_a_full_disk_is_freed_without_a_record_and_by_nothing_else(
     manager = filled(store, clock, "a/t", "b/t")
     store.rules.add(Rule(StoreFull("no space is left"), "put*", "_maintenance/*"))
     shares = shares_of(store, clock, SharePace(streams=1))
+    caplog.clear()
     done = list(wake_until_idle(shares, clock))
     assert len(done) == 4, "two shares of retention, and two of sweeping"
     assert [[event.data for event in manager.read(name)] for name in ("a/t", "b/t")] == [
