@@ -689,6 +689,20 @@ HISTORY = (
             "unit/key_value/test_key_value_table.py::test_info_has_the_state_and_the_segments_of_all_epochs",
         ),
     ),
+    Fault(
+        "rows of epochs that the log of a copy does not have are void",
+        "engine/stream/layout_rows.py",
+        'wanted[name] = ["void", life]',
+        "pass",
+        ("unit/engine/stream/test_layout_rows.py",),
+    ),
+    Fault(
+        "rows of another course of the log are not taken for those of this one",
+        "engine/stream/layout_rows.py",
+        "view.epoch(self.epoch).created_ms == self.created_ms",
+        "True",
+        ("unit/engine/stream/test_layout_rows.py",),
+    ),
 )
 
 RECENT_CHUNKS = (
