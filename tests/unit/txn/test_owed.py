@@ -182,6 +182,19 @@ def test_note_of_a_commit_that_close_makes_visible_is_the_last(world: World) -> 
     assert TransactionalWriter(world.process(), "w").last_note == "line 1"
 
 
+def test_process_that_ends_before_says_what_is_not_visible(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    one(world).commit(wait=False)
+    owed = owed_commits(world.stream)
+    owed.report_exit(3.0)
+    assert "ends with 1 decided transactions that are not visible after 3 s" in caplog.text
+    world.runtime.run_later(PROMISED_SECONDS)
+    caplog.clear()
+    owed.report_exit(3.0)
+    assert not caplog.records
+
+
 def test_forked_child_owes_nothing(world: World) -> None:
     one(world).commit(wait=False)
     owed_commits(world.stream).reset_after_fork()
