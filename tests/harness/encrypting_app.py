@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import SparkSession
+from pravega_spark import session
 
 
 def main(root: str) -> list[str]:
     """Return the events that Spark reads, those of a batch and of a micro-batch."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    launch = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+    spark = session(delta=False, **launch, **{"spark.ui.showConsoleProgress": "false"})
     spark.sparkContext.setLogLevel("OFF")
     rows = spark.range(40).selectExpr(
         "concat('MARKER-', id % 3) AS routing_key", "cast(concat('MARKER', id) AS binary) AS event"

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pravega_spark.spark.session import session
-from pravega_spark.spark.versions import HAS_TRIGGERS
+from pravega_spark.spark.versions import HAS_FILTERS, HAS_TRIGGERS
+from tests.harness.tiers import IS_LONG
 
 _LAUNCH = {
     "spark.master": "local[2]",
@@ -20,12 +21,22 @@ _SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 """Delta reads the state of a table in 50 tasks, and Spark shuffles to 200, however few rows."""
+_STREAMING = f"org.apache.spark.sql.execution.streaming{'.checkpointing' if HAS_FILTERS else ''}"
+_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""Spark's default one starts a process for each link that it looks for: a quarter of a small query.
+
+Queries of ``make long``, and of processes that tests start, have the default.
+"""
 
 
 def local_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session of its own with these settings."""
     made = session(**_LAUNCH).newSession()
-    for key, value in {**_SMALL, **settings}.items():
+    for key, value in {**_SMALL, **({} if IS_LONG else _CHECKPOINTS), **settings}.items():
         made.conf.set(key, value)
     return made
 

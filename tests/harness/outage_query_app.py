@@ -19,7 +19,7 @@ def main(root: str, checkpoint: str) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.showConsoleProgress": "false",
     }
-    spark = session(**launch)
+    spark = session(delta=False, **launch)
     query = (
         spark.readStream.format("pravega")
         .options(startingOffsets="earliest", **where)

@@ -1,7 +1,8 @@
-"""A standalone cluster of Spark, as processes on this machine: a master and two workers."""
+"""Spark in processes on this machine: applications, and a cluster of a master and two workers."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -17,6 +19,7 @@ from tests.harness import jvm
 
 PROJECT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
+_APPLICATIONS = Path(__file__).parent
 
 
 def environment() -> dict[str, str]:
@@ -27,6 +30,27 @@ def environment() -> dict[str, str]:
         PYSPARK_DRIVER_PYTHON=sys.executable,
         PYTHONPATH=str(PROJECT),
     )
+
+
+def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run an application until it exits, with any code."""
+    return subprocess.run(
+        [sys.executable, str(_APPLICATIONS / app), *arguments],
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
+    """Run an application that must succeed; return the JSON in its last line."""
+    done = attempt(app, *arguments, **variables)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Each job by spark-submit on a cluster of two workers does what it does in one process."""
+"""On a cluster of two workers each job does what it does in one process, and sinks write once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pravega_spark import (
     RetentionPolicy,
@@ -22,8 +23,11 @@ from pravega_spark import (
     StreamManager,
 )
 from pravega_spark.engine.runtime.system import Runtime
+from pravega_spark.jobs import maintenance
+from pravega_spark.jobs.signals import StopSignal
+from tests.harness.launch_lines import SCHEDULED
 from tests.harness.s3_server import S3Server
-from tests.harness.spark_cluster import PROJECT, SPARK_HOME, Cluster, cluster, environment
+from tests.harness.spark_cluster import PROJECT, SPARK_HOME, Cluster, cluster, environment, run
 from tests.harness.tiers import only_long, sized
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -179,14 +183,60 @@ def started(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[
         yield found
 
 
+@dataclass(frozen=True)
+class Written:
+    """A root into which an application of the cluster has written, and what it printed."""
+
+    root: Path
+    found: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def written(started: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    root = tmp_path_factory.mktemp("written") / "root"
+    return Written(root, run("cluster_app.py", started.url, str(root)))
+
+
+def test_retried_and_speculative_tasks_of_a_cluster_write_every_event_once(
+    written: Written,
+) -> None:
+    found = written.found
+    assert found["failure"] is None
+    assert found["executors"] == 2
+    assert found["batch"] == 2_000
+    for name in ("retried", "speculated", "copied"):
+        events = found[name]
+        assert sorted(events) == list(range(2_000)), name
+        for key in range(7):
+            held = [n for n in events if n % 7 == key]
+            assert held == sorted(held), name
+
+
+def test_failed_and_slower_attempts_are_not_in_the_transaction(written: Written) -> None:
+    found = written.found["transaction"]
+    assert found["before"] == []
+    assert sorted(found["events"]) == list(range(2_000))
+    for key in range(7):
+        held = [n for n in found["events"] if n % 7 == key]
+        assert held == sorted(held)
+    staged = written.root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
+    attempts = {file.name.split("-")[0] for file in staged}
+    assert len(attempts) > 4, "more attempts than tasks have staged chunks"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("job", [*JOBS][: sized(1, 5)])
 @pytest.mark.parametrize("on_s3", [False, True][: sized(1, 2)])
 def test_job_on_a_cluster_leaves_what_it_leaves_in_one_process(
-    started: Cluster, s3: S3Server, tmp_path: Path, job: str, on_s3: bool
+    spark: SparkSession,
+    started: Cluster,
+    s3: S3Server,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    job: str,
+    on_s3: bool,
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
+    there = tmp_path / "there"
     there.mkdir()
     root = f"s3://{s3.bucket}/cluster-{job}" if on_s3 else str(tmp_path / "root")
     local, remote = filled(tmp_path / "local"), filled(root, **(s3.options if on_s3 else {}))
@@ -196,7 +246,10 @@ def test_job_on_a_cluster_leaves_what_it_leaves_in_one_process(
     if on_s3:  # by the storage's own clock nothing there is an hour old
         time.sleep(61)
         words += ["--cooldown", "1 s"] if job in ("maintenance", "scaling") else []
-    expected = Submitted("local[2]", here).run(job, "--root", tmp_path / "local", *words)
+    parsed = SCHEDULED[job].parse(["--root", str(tmp_path / "local"), *words])
+    capfd.readouterr()
+    assert maintenance.maintain(parsed, spark, StopSignal()) == 0
+    expected = json.loads(capfd.readouterr().out.splitlines()[-1])
     given = Submitted(started.url, there, s3.environment)
     found = given.run(job, "--root", root, *words)
     assert given.executors(job) == {"0", "1"}

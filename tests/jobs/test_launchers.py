@@ -14,7 +14,7 @@ from pravega_spark.spark.jars import delta_package
 from pravega_spark.spark.versions import spark_release
 from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
-from tests.harness.tiers import only_long, sized
+from tests.harness.tiers import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -82,8 +82,11 @@ def test_export_to_delta_and_import_from_delta_by_two_launchers(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("by", LAUNCHERS[: sized(1, 3)])
-@pytest.mark.parametrize("job", [*JOBS][:: sized(7, 1)])
+@only_long(
+    "the tests below run jobs by two launchers, tests/unit/jobs/test_entry_points.py has the third"
+)
+@pytest.mark.parametrize("by", LAUNCHERS)
+@pytest.mark.parametrize("job", JOBS)
 def test_job_runs_by_each_launcher(
     job: str, by: str, manager: StreamManager, tmp_path: Path
 ) -> None:

@@ -1,81 +1,25 @@
-"""Spark Connect, a standalone cluster and a killed query, each with its own driver process."""
+"""Spark Connect, a killed query, a metastore and S3, each with its own driver process."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
-from tests.harness import failpoints, spark_jars
+from tests.harness import copying_app, failpoints, spark_jars
 from tests.harness.s3_server import S3Server
-from tests.harness.spark_cluster import PROJECT, cluster, environment
+from tests.harness.spark_cluster import attempt, run
 from tests.harness.tiers import only_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-APPLICATIONS = PROJECT / "tests/harness"
-
-
-def attempt(app: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run an application until it exits, with any code."""
-    return subprocess.run(
-        [sys.executable, str(APPLICATIONS / app), *arguments],
-        env={**environment(), **variables},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-
-
-def run(app: str, *arguments: str, **variables: str) -> dict[str, Any]:
-    """Run an application that must succeed; return the JSON in its last line."""
-    done = attempt(app, *arguments, **variables)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
-
-
-@dataclass(frozen=True)
-class ClusterRun:
-    """A root into which an application of the cluster has written, and what it printed."""
-
-    root: Path
-    found: dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def cluster_run(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
-    folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder) as started:
-        return ClusterRun(folder / "root", run("cluster_app.py", started.url, str(folder / "root")))
-
-
-def test_retried_and_speculative_tasks_of_a_cluster_write_every_event_once(
-    cluster_run: ClusterRun,
-) -> None:
-    found = cluster_run.found
-    assert found["failure"] is None
-    assert found["executors"] == 2
-    assert found["batch"] == 2_000
-    for name in ("retried", "speculated", "copied"):
-        events = found[name]
-        assert sorted(events) == list(range(2_000)), name
-        for key in range(7):
-            held = [n for n in events if n % 7 == key]
-            assert held == sorted(held), name
-
 
 def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     root, checkpoint = tmp_path / "root", tmp_path / "checkpoint"
     manager = StreamManager(root)
@@ -86,15 +30,15 @@ def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
         for n in range(50):
             writer.write_event(str(n), f"k{n % 7}")
 
-    arguments = ("copying_app.py", str(root), str(checkpoint))
-    killed = attempt(*arguments, **failpoints.variables("commit.applied"))
+    arguments = (str(root), str(checkpoint))
+    killed = attempt("copying_app.py", *arguments, **failpoints.variables("commit.applied"))
     assert killed.returncode == 1
     assert "Python worker exited unexpectedly" in killed.stderr
     assert len(numbers(manager, "s/b")) == 20, "the stream has the batch"
     assert (checkpoint / "offsets" / "0").exists()
     assert not (checkpoint / "commits" / "0").exists(), "and Spark has not recorded its commit"
 
-    assert run(*arguments)["sizes"] == [20, 20, 10]
+    assert copying_app.copy(spark, *arguments) == [20, 20, 10]
     found = numbers(manager, "s/b")
     assert sorted(found) == list(range(50))
     for key in range(7):
@@ -106,18 +50,6 @@ def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(
 
 def numbers(manager: StreamManager, stream: str) -> list[int]:
     return [int(event.data) for event in manager.read(stream)]
-
-
-def test_failed_and_slower_attempts_are_not_in_the_transaction(cluster_run: ClusterRun) -> None:
-    found = cluster_run.found["transaction"]
-    assert found["before"] == []
-    assert sorted(found["events"]) == list(range(2_000))
-    for key in range(7):
-        held = [n for n in found["events"] if n % 7 == key]
-        assert held == sorted(held)
-    staged = cluster_run.root.glob(f"s/a/events/data/t-{found['id']}/*.parquet")
-    attempts = {file.name.split("-")[0] for file in staged}
-    assert len(attempts) > 4, "more attempts than tasks have staged chunks"
 
 
 @pytest.mark.s3

@@ -149,7 +149,8 @@ import pravega_spark as pravega
 from pravega_spark.reader_groups.lifecycle import open_group
 from pravega_spark.spark.groups import group_listener
 
-spark = pravega.session(**{"spark.master": "local[1]", "spark.ui.enabled": "false"})
+conf = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
+spark = pravega.session(delta=False, **conf)
 group_listener.acknowledge_batch = lambda *given: threading.Event().wait()  # hangs for ever
 group_listener.GroupListener._exit_seconds = 1.0
 frame = spark.readStream.format("pravega").option("root", sys.argv[1])

@@ -180,7 +180,7 @@ import sys
 import pravega_spark as pravega
 
 conf = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
-spark = pravega.session(**conf)
+spark = pravega.session(delta=False, **conf)
 frame = spark.readStream.format("pravega").option("root", sys.argv[1])
 frame = frame.option("startingOffsets", "earliest").option("readerGroup", "s/g").load("s/a")
 writer = frame.writeStream.format("noop").option("checkpointLocation", sys.argv[2])

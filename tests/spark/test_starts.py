@@ -25,7 +25,14 @@ _DEAD = """
 """Ivy's settings with a mirror where nobody listens."""
 _WITH_IT = ("delta-storage", "delta-kernel-*")
 """What Delta's jar needs that is not among Spark's own."""
-_LOCAL = "conf = {'spark.master': 'local[1]', 'spark.ui.enabled': 'false'}\n"
+_LOCAL = """
+conf = {
+    "spark.master": "local[1]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""
 _REFUSED = """
 try:
     pravega_spark.session(**conf, **given)
