@@ -61,7 +61,6 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 20 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
-	$(if $(ARGS),,$(BIN)/python -m tests.versions --short --workers $(WORKERS))
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)

@@ -133,7 +133,7 @@ def test_refusal_is_an_error_with_its_reason(
 
 
 def test_reads_fail_with_the_meaning_that_the_own_client_gives_an_answer(
-    store: Store, proxy: FaultProxy
+    store: Store, s3: S3Server, proxy: FaultProxy
 ) -> None:
     store.put("key", b"value")
     proxy.spoil("GET", Reply(403, "AccessDenied"))
@@ -145,7 +145,10 @@ def test_reads_fail_with_the_meaning_that_the_own_client_gives_an_answer(
     proxy.spoil("GET", Reply(404, "NoSuchKey"))
     with pytest.raises(FileNotFoundError):
         store.get("key")
-    for method, call in (("GET", store.get), ("HEAD", store.exists)):
+    options = s3.options | {"endpoint_url": proxy.endpoint_url}
+    options["config_kwargs"] = {"retries": {"max_attempts": 0}}
+    once = GenericStore(RootUrl(store.url, filesystem=Once(**options)), {})
+    for method, call in (("GET", once.get), ("HEAD", once.exists)):
         proxy.spoil(method, *[Reply(500, "InternalError")] * 100)
         with pytest.raises(StoreUnavailable):
             call("key")

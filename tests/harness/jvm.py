@@ -17,8 +17,9 @@ from pathlib import Path
 from pravega_spark.spark.jars import delta_package
 from pravega_spark.spark.versions import spark_release
 
-_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""What the optimizing compiler costs is never earned."""
+_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+"""What the optimizing compiler costs is never earned. By default each few classes that are loaded
+cost a collection of all garbage."""
 _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 """Maps an archive to the address that its pointers have; by default a JVM changes all of them."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
