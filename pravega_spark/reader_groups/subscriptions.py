@@ -133,8 +133,11 @@ class Subscriptions:
     def warn_if_behind(self, state: GroupState, offsets: Mapping[SegmentKey, int]) -> None:
         """Warn of streams that may truncate events after these offsets, where the group is now.
 
-        It has published a later cut of them.
+        It has published a later cut of them. Where checkpoints publish, a segment without an owner
+        is behind the cut only if the group went back there, though the position does not name it.
         """
+        publishes = state.configuration.releases_at_checkpoints
+        waiting = {**state.unassigned, **offsets} if publishes else offsets
 
         def is_behind(stream: StreamLog) -> bool:
             with contextlib.suppress(NoSuchStream, StaleIdentity, InvalidStreamCut, StoreError):
@@ -144,7 +147,7 @@ class Subscriptions:
                     return False
                 published = locate(view, known.published.cut(stream.name, view.life))
                 here = locate(view, state.cut(stream.name))
-                for key, offset in offsets.items():
+                for key, offset in waiting.items():
                     if key.stream == stream.name and view.has_segment(key.segment_id):
                         segment = view.lineage.find(key.segment_id)
                         past = published.offset_in(segment)
@@ -153,7 +156,7 @@ class Subscriptions:
                             return True
             return False
 
-        streams = {key.stream for key in offsets} & state.subscribed_streams
+        streams = {key.stream for key in waiting} & state.subscribed_streams
         for name, is_late in of_each(self._streams, streams, is_behind).items():
             if is_late:
                 logger.warning(

@@ -270,6 +270,26 @@ def test_position_below_the_head_is_refused_and_one_behind_the_published_cut_war
     assert group.online_readers() == ["a"]
 
 
+def test_warning_of_the_published_cut_covers_segments_that_the_position_does_not_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(segments=2)
+    world.write(20)
+    group = world.created(retention="automatic")
+    a, b = group.create_reader("a"), group.create_reader("b")
+    drain(a)
+    stored = a.position
+    b.close()
+    world.runtime.sleep(10)
+    assert drain(a)
+    a.close()
+    with caplog.at_level(logging.WARNING):
+        assert not group.reader_offline("b")
+        assert "went back" not in caplog.text
+        assert group.reader_offline("a", stored)
+    assert "went back in stream s/t behind the cut that it has published" in caplog.text
+
+
 def test_reader_is_not_closed_ahead_of_what_it_has_handed_out() -> None:
     world = World()
     events = world.write(4)
