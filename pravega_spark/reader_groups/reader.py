@@ -281,7 +281,8 @@ class EventStreamReader(NotPicklable):
             if offset > handed_out.get(key, offset):
                 raise InvalidInput(
                     f"reader {self.reader_id} has handed out {key} up to {handed_out[key]}; it "
-                    f"cannot be closed at {offset}. Pass a position that it has returned."
+                    f"cannot be closed at {offset}. Pass a position that it has returned since it "
+                    "joined."
                 )
         if self.is_closed and not self._is_leaving:
             return
