@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -207,6 +208,17 @@ def _write_batches(manager: StreamManager) -> None:
         write(stream, [("UA", b"UA1545")], NumberedBatch(writer_id, 2, _FromQuery()))
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let no other thread run until this one waits: what it writes before is one commit."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def _begin(manager: StreamManager, clock: Clock) -> None:
     manager.create_scope("nyc")
     manager.update_settings(grace="2 hours", expire="30 days")
@@ -214,7 +226,7 @@ def _begin(manager: StreamManager, clock: Clock) -> None:
     scaling = ScalingPolicy.by_event_rate(1_000, minimum=2)
     retention = RetentionPolicy.by_consumption(maximum="7 days")
     manager.create_stream(STREAM, StreamConfiguration(scaling, retention, {"demo"}))
-    with manager.create_writer(STREAM, writer_id="ingest-1") as writer:
+    with manager.create_writer(STREAM, writer_id="ingest-1") as writer, _one_thread():
         for line in (b"UA1545", b"B6 725", b"DL 461", b"UA1714"):
             writer.write_event(line, routing_key=line[:2].decode())
         writer.flush(note="flights.csv:4")
