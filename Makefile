@@ -19,7 +19,7 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 IN_ORDER = --no-loadscope-reorder
 # One process more: those that kill processes, or need a server or a JVM, wait as long as they compute.
 HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfile $(IN_ORDER)
-# What needs neither a JVM nor a server. Coverage is measured here, where it costs little.
+# What needs neither a JVM nor a server. Coverage is measured here, in some (tests/conftest.py): it doubles their cost.
 LIGHT := not (spark or s3 or slow)
 
 VENV := .venv

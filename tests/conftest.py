@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -39,10 +40,14 @@ settings.register_profile(
 )
 settings.load_profile("pravega_spark")
 
+_TESTS = Path(__file__).parent
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
 _NOT_QUICK = ("check", "s3", "slow", "spark")
+_COVERED = ("unit", "contract")
 _NOT_COVERED = ("check", "long")
 """Tests that do one thing often: others cover its lines, and tracing doubles its cost."""
+_NOT_MEASURED = {"bench", "jobs", "spark"}
+"""Folders of the tests of what is not measured (pyproject.toml)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,15 +62,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "function", None)):
             item.add_marker("long")
-        if any(map(item.get_closest_marker, _NOT_COVERED)):
-            item.add_marker("no_cover")
         fixtures = set(getattr(item, "fixturenames", ()))
         for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
         if not (long or _ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
             item.add_marker("quick")
+        covers = item.get_closest_marker("quick") or _covers(item.path)
+        if not covers or any(map(item.get_closest_marker, _NOT_COVERED)):
+            item.add_marker("no_cover")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
+
+
+def _covers(path: Path) -> bool:
+    """Return whether tests on files, as the quick ones, may be the only ones of measured lines."""
+    folder, *rooms = path.relative_to(_TESTS).parts
+    return folder in _COVERED and not _NOT_MEASURED.intersection(rooms)
 
 
 def pytest_collection_finish() -> None:
