@@ -168,7 +168,8 @@ class Submitted:
                     task, by = event["Task Info"], took.setdefault(event["Stage ID"], {})
                     took_ms = task["Finish Time"] - task["Launch Time"]
                     by[task["Executor ID"]] = by.get(task["Executor ID"], 0) + took_ms
-        return set(max(took.values(), key=lambda by: sum(by.values())))
+        longest = max(took.values(), key=lambda by: sum(by.values()))
+        return set(longest)
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
