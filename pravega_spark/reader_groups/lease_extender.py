@@ -74,7 +74,7 @@ class LeaseExtender:
     def renew(self) -> None:
         """Begin without readers; in a forked child, which has none of its parent's threads."""
         self._lock = new_lock()
-        self._wake = threading.Lock()
+        self._wake = new_lock()
         """Free when the thread has to look: only the thread takes it."""
         self._readers: list[_Reader] = []
         self._running = WeakKeyDictionary[Synchronizer[GroupState], Future[None]]()
