@@ -37,11 +37,11 @@ FLAT, UNEVEN = 1.3, 2.0
 """How much larger the old life's highest values may be; in proportion they would be threefold."""
 UNEVEN_COSTS = (
     *("bytes read", "open and read the tail", "stream info", "domain bytes"),
-    *("sweep of the scope", "list streams", "settings"),
+    *("sweep of the scope", "list streams", "settings", "open the history", "state file"),
 )
 """The commit of a truncation is large, the epochs that a lagging reader needs are in the state, the
-newest files are in more layers after a compaction, and tables with few commits are cleaned now and
-then."""
+newest files are in more layers after a compaction, tables with few commits are cleaned now and
+then, and state files tell what was removed since the checkpoint."""
 BOUNDED = {"history files": 160}
 """The history keeps what left the state, in files whose number grows with the logarithm of that."""
 
