@@ -402,8 +402,9 @@ class LogReader:
         if max(versions, default=-1) >= 0 and not self.has(0):
             raise CorruptLog(
                 f"{self.where}: version 0 of the log is missing although version {max(versions)} "
-                "exists. The storage was emptied under an open writer, or only a part of it was "
-                "copied. Restore it from a copy.",
+                "exists. The storage was emptied under an open writer, only a part of it was "
+                "copied, or a restore was killed. Restore it from a copy, or call that restore "
+                "again.",
                 path=self.where,
                 version=0,
             )
