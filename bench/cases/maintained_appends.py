@@ -141,6 +141,7 @@ class _Minutes:
             "the same without",
             self.used["without"],
             note=note,
+            limited_by="the kinds of each half hour, which run 37 times as often as by default",
         )
         yield figure.within(ratio_at_most=1.05) if is_bound else figure
         tails = {side: 1e3 * percentile(waits, 0.99) for side, waits in self.waits.items()}

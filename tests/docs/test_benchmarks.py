@@ -19,6 +19,11 @@ def test_page_is_made_from_the_kept_results() -> None:
     assert page.written(text, load(page.KEPT)) == text
 
 
+def test_each_missed_target_names_what_bounds_it() -> None:
+    missed = [figure for figure in load(page.KEPT) if figure.met is False]
+    assert [figure.name for figure in missed if not figure.limited_by] == []
+
+
 def test_each_benchmark_has_one_table() -> None:
     placed = [name for names in page.TABLES.values() for name in names.split()]
     assert sorted(placed) == sorted(each.name for each in find(cases))
