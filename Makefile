@@ -58,7 +58,7 @@ quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store
 check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 20 minutes
+test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
 	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
 

@@ -404,7 +404,8 @@ class FileChanges:
         assert later.since <= self.version < later.version, (self.version, later.version)
         for folder, names in later.added.items():
             known = self.added.setdefault(folder, [])
-            new = [name for name in names if name not in known] if known else names
+            seen = set(known)
+            new = [name for name in names if name not in seen]
             known += new
             self.paths += len(new)
         for version, (size, paths) in later.removed.items():
