@@ -295,10 +295,14 @@ class TaskThreads:
         """Do tasks one after the other, up to one that is parked."""
         thread = threading.current_thread()
         try:
-            while not (self._stop.is_set or self._ended.is_set() or thread in self._parked):
-                self._began[thread] = began = self._runtime.monotonic()
+            while not (self._stop.is_set or self._ended.is_set()):
+                with self._lock:  # a look parks the task that it saw, never the thread's next one
+                    if thread in self._parked:
+                        break
+                    self._began[thread] = began = self._runtime.monotonic()
                 self._done.put(self._do(self._waiting.get_nowait()))
-                self._hangs |= self._runtime.monotonic() - began >= self._limit_seconds
+                if self._runtime.monotonic() - began >= self._limit_seconds:
+                    self._hangs = True
         except Empty:
             pass
         except BaseException as error:
@@ -317,7 +321,8 @@ class TaskThreads:
         self._looked = now, used
         with self._lock:
             took = {thread: now - began for thread, began in self._began.items()}
-            self._hangs |= max(took.values(), default=0.0) >= self._limit_seconds
+            if max(took.values(), default=0.0) >= self._limit_seconds:
+                self._hangs = True
             if not self._hangs or used_since >= _IDLE_SHARE * passed:
                 return
             patience = self._patience_seconds / (1 + len(self._parked))
