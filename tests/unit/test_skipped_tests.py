@@ -32,7 +32,17 @@ def _report(folder: Path, name: str, source: str) -> Path:
     """Let pytest run a file, and return its report."""
     file, report = folder / f"test_{name}.py", folder / f"{name}.xml"
     file.write_text(source)
-    command = [sys.executable, "-m", "pytest", "-n1", "-c", os.devnull, "--rootdir", folder, file]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n1",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        folder,
+        file,
+    ]
     subprocess.run([*command, f"--junitxml={report}"], stdout=subprocess.DEVNULL, check=False)
     return report
 
