@@ -22,6 +22,9 @@ HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfil
 # What needs neither a JVM nor a server. Coverage is measured here, in some (tests/conftest.py): it doubles their cost.
 LIGHT := not (spark or s3 or slow)
 
+# What each run of pytest tells of its tests, for the last lines of `make test`.
+REPORTS := build/reports
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -59,8 +62,10 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
 test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
-	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
-	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
+	@rm -rf $(REPORTS)
+	$(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(if $(ARGS),,--cov --cov-report=) $(ARGS)
+	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
+	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)

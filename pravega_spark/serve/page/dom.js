@@ -45,6 +45,15 @@ export function table(headings, rows, options = {}) {
     h("table", { class: options.class }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
+/** Return a switch between [text, value] choices; `onChange` gets the value. */
+export function choice(label, choices, chosen, onChange) {
+  const buttons = choices.map(([text, value]) => h("button", { type: "button", "aria-pressed": String(value === chosen), onclick: (event) => {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.currentTarget));
+    onChange(value);
+  } }, text));
+  return h("span", { class: "switch", role: "group", "aria-label": label }, buttons);
+}
+
 export const column = (width, ...cards) => h("div", { class: `column ${width}` }, cards);
 
 export function card(title, text, body, more) {
