@@ -46,6 +46,15 @@ _STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
 """Pravega's statuses where it has one; the first class that fits decides."""
 
 
+class Refused(HTTPException):
+    """A request that is answered with a status and a type of its own."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        """Take what the answer says."""
+        super().__init__(status, message)
+        self.kind = kind
+
+
 def problem(status: int, kind: str, message: str) -> JSONResponse:
     """Return an error as an answer: ``{"error": {"type": ..., "message": ...}}``."""
     return JSONResponse({"error": {"type": kind, "message": message}}, status)
@@ -90,7 +99,8 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    answer = problem(error.status_code, "HTTPError", str(error.detail))
+    kind = error.kind if isinstance(error, Refused) else "HTTPError"
+    answer = problem(error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
 
