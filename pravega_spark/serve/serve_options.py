@@ -17,7 +17,8 @@ DEFAULT_PORT: Final = 9091
 MIN_TOKEN_LENGTH: Final = 16
 MAX_VIEWERS: Final = 64
 """Open streams of live updates; each is a connection that a page keeps."""
-MAX_QUERY_BYTES: Final = 2_000
+MAX_QUERY_BYTES: Final = 16_000
+"""A cut of 500 segments, and the longest key of a table."""
 MAX_BODY_BYTES: Final = 64 * 1_024
 MAX_HEADER_BYTES: Final = 32 * 1_024
 POLL_SECONDS: Final = 3.0
