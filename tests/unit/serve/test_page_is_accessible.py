@@ -73,6 +73,7 @@ def test_axe_finds_nothing_and_everything_fits(tab: BrowserTab, url: str, path: 
             for colours in ("light", "dark"):
                 tab.colours(colours)
                 assert tab.faults() == [], (width, colours)
+                assert tab.faint_texts() == [], (width, colours)
             assert tab.run(OUTSIDE) == []
             assert tab.run("document.documentElement.scrollWidth") == width
             assert tab.run(SCROLLED) == []
