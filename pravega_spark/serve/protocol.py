@@ -23,6 +23,8 @@ logger = own_logger(__name__)
 
 LEAST_READ_BYTES: Final = 64 * 1_024
 """What a client has to read of an answer in each ``unread_seconds``."""
+_LAST_SECONDS: Final = 1.0
+"""The wait for a client that reads nothing while the server ends."""
 _RETRY_SECONDS: Final = 0.9
 _WARNING_SECONDS: Final = 60.0
 """Between two lines of the log on connections that were closed."""
@@ -96,6 +98,7 @@ class Connection(H11Protocol):
         super().__init__(*given, **named)
         self._all = connections
         self._limits = connections.limits
+        self._unread_seconds = connections.limits.unread_seconds
         self._needed: tuple[object, object] | None = None
         self._request_due: asyncio.TimerHandle | None = None
         self._unread_due: asyncio.TimerHandle | None = None
@@ -158,11 +161,15 @@ class Connection(H11Protocol):
             self.end()
 
     def shutdown(self) -> None:
-        """End the connection; one that answers ends with its answer."""
+        """End the connection; one that answers ends with its answer, or soon if nobody reads it."""
         if self.cycle is None or self.cycle.response_complete:
             self.end()
         else:
             self.cycle.keep_alive = False
+            self._unread_seconds = min(self._unread_seconds, _LAST_SECONDS)
+            if self._unread_due is not None:
+                self._unread_due.cancel()
+                self._wait_for_reading()
 
     def _wait_for_request(self) -> None:
         """Limit the wait for a header or a body, from where it began: more bytes renew nothing."""
@@ -178,9 +185,7 @@ class Connection(H11Protocol):
 
     def _wait_for_reading(self) -> None:
         unread = self.transport.get_write_buffer_size()
-        self._unread_due = self.loop.call_later(
-            self._limits.unread_seconds, self._look_at_reading, unread
-        )
+        self._unread_due = self.loop.call_later(self._unread_seconds, self._look_at_reading, unread)
 
     def _look_at_reading(self, before: int) -> None:
         """Go on waiting for a client that is slow, and end one that does not read."""

@@ -238,6 +238,7 @@ def test_a_server_ends_whatever_its_clients_leave_open() -> None:
             client.sendall(request("GET /ping"))
             assert status(client.recv(1 << 16)) == 200
         clients += [unread(server), live_viewer(server)]
+        assert status(server.ask("GET /ping")) == 200
         said = server.end()
         for client in clients:
             client.close()
