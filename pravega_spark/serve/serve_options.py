@@ -19,7 +19,8 @@ MAX_VIEWERS: Final = 64
 """Open streams of live updates; each is a connection that a page keeps."""
 MAX_ANSWERS: Final = MAX_VIEWERS + 64
 """Requests for data that are answered at the same time, live updates included."""
-MAX_QUERY_BYTES: Final = 2_000
+MAX_QUERY_BYTES: Final = 16_000
+"""A cut of 500 segments, and the longest key of a table."""
 MAX_BODY_BYTES: Final = 64 * 1_024
 MAX_HEADER_BYTES: Final = 32 * 1_024
 POLL_SECONDS: Final = 3.0
