@@ -106,7 +106,7 @@ def test_axe_finds_nothing_while_the_page_asks_searches_or_has_lost_its_server(
         _in_both_colours(tab)
         tab.write("wrong-token-of-some-length")
         tab.press("Enter")
-        tab.wait_for("document.querySelector('#token-dialog [role=alert]')")
+        tab.wait_for("document.querySelector('#token-dialog [role=alert]') !== null")
         tab.wait_for("document.activeElement.id === 'token'")
         _in_both_colours(tab)
         tab.write(TOKEN)
