@@ -8,9 +8,9 @@ import * as format from "./format.js";
 const PAGE = 100;
 const COLUMNS = [
   ["stream", "Stream", "", (row) => `${row.scope}/${row.stream}`],
-  ["rate", "Events/s", "num", (row) => row.events_per_second],
+  ["rate", "Events/s", "num", (row) => row.events_per_second ?? -1],
   [null, "Last hour", ""],
-  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second],
+  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second ?? -1],
   ["events", "Events", "num", (row) => row.events],
   ["size", "Size", "num", (row) => row.size_bytes],
   ["segments", "Segments", "num", (row) => row.segments],
@@ -67,7 +67,7 @@ export function streamsView() {
         " ", stateChip(row.state), " ", tagChips(row.tags)),
       h("td", { class: "num" }, format.rate(row.events_per_second)),
       h("td", {}, row.series.length ? spark(row.series, name) : "–"),
-      h("td", { class: "num" }, row.bytes_per_second ? format.bytes(row.bytes_per_second) : "0"),
+      h("td", { class: "num" }, row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
       h("td", { class: "num" }, format.count(row.events)),
       h("td", { class: "num" }, format.bytes(row.size_bytes)),
       h("td", { class: "num" }, format.count(row.segments)),
