@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query
-from starlette.responses import JSONResponse
 
 from pravega_spark.config.descriptions import MaintenanceInfo
 from pravega_spark.engine.runtime.system import SYSTEM
@@ -17,7 +16,6 @@ from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.serve import views
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import (
-    EventsAnswer,
     GroupDetails,
     GroupsPage,
     HistoryPage,
@@ -39,7 +37,6 @@ from pravega_spark.serve.rest import NOT_FOUND, existing_group, stream_name
 from pravega_spark.serve.traffic import RANGES
 from pravega_spark.serve.views import MAX_EPOCHS, GroupRows, segment_picture, segment_rows
 from pravega_spark.serve.watch import KnownNames, RootWatch
-from pravega_spark.serve.web_problems import problem
 from pravega_spark.values.names import split_table, table_log
 
 _Answer = TypeVar("_Answer")
@@ -105,12 +102,12 @@ def selected(
     return found
 
 
-def stream_api(answers: StreamAnswers, *, hide_events: bool) -> APIRouter:
+def stream_api(answers: StreamAnswers) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(prefix="/api/streams", tags=["Page"])
     _add_list(routes, answers)
     _add_panels(routes, answers)
-    _add_log_panels(routes, answers, hide_events)
+    _add_log_panels(routes, answers)
     return routes
 
 
@@ -196,7 +193,7 @@ def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         return answers.storage(stream_name(scope, stream))
 
 
-def _add_log_panels(routes: APIRouter, answers: StreamAnswers, hide_events: bool) -> None:
+def _add_log_panels(routes: APIRouter, answers: StreamAnswers) -> None:
     @routes.get(
         "/{scope}/{stream}/transactions", operation_id="streamTransactions", responses=NOT_FOUND
     )
@@ -228,26 +225,6 @@ def _add_log_panels(routes: APIRouter, answers: StreamAnswers, hide_events: bool
             name,
             lambda view: views.commit_history(log, view, before, limit),
         )
-
-    @routes.get(
-        "/{scope}/{stream}/events",
-        operation_id="streamEvents",
-        response_model=EventsAnswer,
-        responses={**NOT_FOUND, 403: {"description": "Events are hidden"}},
-    )
-    def events(
-        scope: str, stream: str, limit: Annotated[int, Query(ge=1, le=100)] = 20
-    ) -> EventsAnswer | JSONResponse:
-        """Return the last events, each with the first KiB of its payload."""
-        name = stream_name(scope, stream)
-        if hide_events:
-            return problem(403, "EventsHidden", "this server was started with --hide-events.")
-
-        def peek(view: StreamView) -> EventsAnswer:
-            reader = answers.manager.create_reader(name)
-            return views.last_events(reader, answers.watch.root.log(name), view, limit)
-
-        return answers.of_version(("events", limit), name, peek)
 
 
 _KEPT_SECONDS: Final = 10.0

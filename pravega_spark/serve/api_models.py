@@ -270,26 +270,6 @@ class HistoryPage(BaseModel):
     next: int | None = Field(description="Give it as ``before`` for older ones.")
 
 
-class EventRow(BaseModel):
-    """An event; ``text`` is its beginning if that is UTF-8, else ``base64``."""
-
-    pointer: str
-    segment: str
-    offset: int
-    routing_key: str | None
-    timestamp_ms: int
-    size_bytes: int
-    text: str | None
-    base64: str | None
-    is_cut: bool = Field(description="Whether the payload is longer than what is shown.")
-
-
-class EventsAnswer(BaseModel):
-    """The last events of each active segment, the newest first."""
-
-    events: list[EventRow]
-
-
 class GroupRow(BaseModel):
     """A reader group of a list."""
 

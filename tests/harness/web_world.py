@@ -15,6 +15,10 @@ from pravega_spark.serve.web_app import create_app
 
 TOKEN = "token-of-twenty-five-chars"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+HIDING = frozenset(
+    f"/api/streams/{{scope}}/{{stream}}/{path}" for path in ("events", "event", "event/payload")
+)
+"""The paths that show payloads or keys, and so nothing with ``--hide-events``."""
 _numbers = itertools.count()
 
 

@@ -7,14 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from pravega_spark import StreamManager
-from tests.harness.browser import BrowserTab
-from tests.unit.serve.test_page_in_browser import BROWSER, server, tab
+from tests.harness.browser import BrowserTab, needs_browser
+from tests.harness.page_server import page_server
 
-__all__ = ["tab"]  # the fixture
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed (apt install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 MAKE = """
 import('/static/charts.js').then(({ chart }) => {
   window.made = chart({ label: 'Lag', unit: 'events', format: (value) => String(value) });
@@ -35,7 +31,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, tab: BrowserTab) -> Iterator
     """Yield a tab that shows one chart, under the policy of the real server."""
     root = tmp_path_factory.mktemp("charts")
     StreamManager(root).create_scope("nyc")
-    with server(root) as url:
+    with page_server(root) as url:
         tab.open(f"{url}/tables")
         tab.wait_for("document.getElementById('live').dataset.state === 'on'")
         tab.run(MAKE)
