@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pravega_spark.engine.log.actions import Commit, parse_commit
-from pravega_spark.engine.stream.records import SEGMENT_PREFIX, STREAM_DOMAIN
+from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
@@ -29,6 +29,7 @@ Sizes = Mapping[int, Traffic]
 Counted = Callable[[int, int, Sizes], None]
 """Takes the times of a span, and the traffic in it by segment number."""
 
+_TRUNCATION: Final = "TRUNCATE STREAM"
 _GAPS: Final = 16
 _PAGE: Final = 256
 
@@ -246,8 +247,8 @@ class PastTraffic:
             for number, traffic in added.items():
                 sizes[number] = _less(sizes.get(number, NO_TRAFFIC), traffic)
             if readable is not None:
-                moved = STREAM_DOMAIN in commit.domains  # it may have truncated
-                readable = None if moved else max(0, readable - whole.size_bytes)
+                is_cut = _TRUNCATION in commit.operation
+                readable = None if is_cut else max(0, readable - whole.size_bytes)
         if readable is not None and start_ms < until_ms <= now_ms:
             self._history.size(start_ms, until_ms, readable, readable)
         return Point(newer.version, newer.time_ms, sizes, readable), end_ms

@@ -125,6 +125,7 @@ def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> Non
     for _ in range(5):  # until 41 minutes, and then four minutes of silence
         world.clock.sleep(8 * 60)
         world.write(1_000)
+    world.manager.scale_stream("nyc/f", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
     world.clock.sleep(5 * 60)
     row = world.row()
     assert row.events_per_second == 0
@@ -135,7 +136,7 @@ def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> Non
     assert rates == pytest.approx([1_000 / 60] * 5, rel=1e-3)
     ages = [(found.times_ms[-1] - found.times_ms[index]) / 60_000 for index in busy]
     assert ages == pytest.approx([37, 29, 21, 13, 5], abs=1.1)
-    assert None not in found.events_per_second
+    assert None not in found.events_per_second + found.size_bytes
     assert [found.size_bytes[index] for index in busy] == [10_000 * n for n in range(1, 6)]
 
 
