@@ -141,7 +141,7 @@ class PastTraffic:
         oldest = max(mark, 0 if gap.older is None else gap.older.version + 1)
         version = self._state_version(gap, oldest, now_ms)
         if version is None:
-            return self._read_commits(gap, oldest, now_ms, reads, to)
+            return self._read_commits(view, gap, oldest, now_ms, reads, to)
         point = self._state(version)
         if point is None or point.time_ms > now_ms:
             gap.pace = 0.0  # no state there: by commits, until these are many again
@@ -176,10 +176,12 @@ class PastTraffic:
             return Point(version, self._created_ms, {}, 0)
         return point_of(view, view.timestamp_ms)
 
-    def _read_commits(self, gap: _Gap, oldest: int, now_ms: int, reads: int, to: Counted) -> int:
+    def _read_commits(
+        self, view: StreamView, gap: _Gap, oldest: int, now_ms: int, reads: int, to: Counted
+    ) -> int:
         """Count the newest commits of a gap, each at its own time; one more tells their beginning.
 
-        A time that lies in the future tells nothing, so such a commit has no minute.
+        A commit whose author's clock was ahead has no minute: around it nothing is known.
         """
         newer, older = gap.newer, gap.older
         first = max(oldest, newer.version - min(reads, _PAGE))
@@ -188,19 +190,27 @@ class PastTraffic:
             self._gaps.pop()
             return 1
         is_last = first == oldest or found[0].version > first  # the log has no older one
-        first = found[0].version
-        if older is not None and first == older.version + 1:
-            start_ms, counted = older.time_ms, found
+        until_ms = now_ms if newer.version == view.version else newer.time_ms
+        ahead = _last_run([one.clock_ms > now_ms + CLOCK_SKEW_MS for one in found])
+        if ahead:
+            known = found[ahead.stop :]
+            start_ms = min(known[0].clock_ms, now_ms) - 1 if known else now_ms
+            counted, before_version = found[ahead.start :], found[ahead.start].version - 1
+        elif older is not None and found[0].version == older.version + 1:
+            start_ms, counted, before_version = older.time_ms, found, older.version
         else:
-            start_ms, counted = max(found[0].timestamp_ms, self._created_ms), found[1:]
-            if first == 0:
+            start_ms = max(found[0].clock_ms, self._created_ms)
+            counted, before_version = found[1:], found[0].version
+            if before_version == 0:
                 start_ms = self._created_ms
-        before, end_ms = self._count(start_ms, counted, newer, now_ms, to)
+        before, end_ms = self._count(start_ms, until_ms, counted, newer, now_ms, to)
         self._history.learn(start_ms, end_ms, now_ms)
-        if is_last or start_ms == self._created_ms or start_ms > now_ms:
+        if before_version < oldest or (not ahead and (is_last or start_ms == self._created_ms)):
             self._gaps.pop()
+        elif ahead:
+            gap.newer = Point(before_version, now_ms + CLOCK_SKEW_MS + 1, before.sizes, None)
         else:
-            gap.newer = Point(found[0].version, start_ms, before.sizes, before.readable)
+            gap.newer = Point(before_version, start_ms, before.sizes, before.readable)
             gap.pace = len(counted) / max(1, newer.time_ms - start_ms)
         return len(found)
 
@@ -219,16 +229,23 @@ class PastTraffic:
         return found
 
     def _count(
-        self, start_ms: int, commits: list[Commit], newer: Point, now_ms: int, to: Counted
+        self,
+        start_ms: int,
+        until_ms: int,
+        commits: list[Commit],
+        newer: Point,
+        now_ms: int,
+        to: Counted,
     ) -> tuple[Point, int]:
-        """Count commits from a time to a point.
+        """Count commits of (start, until] up to a point.
 
-        Returns what was there before them, and up to when the times of commits tell anything.
+        Returns what was there before them, and the end of the time that they tell: the time of the
+        last one if ``until_ms`` lies in the future.
         """
-        sizes, readable, until_ms = dict(newer.sizes), newer.readable, newer.time_ms
+        sizes, readable = dict(newer.sizes), newer.readable
         end_ms = until_ms if until_ms <= now_ms else start_ms
         for commit in reversed(commits):
-            time_ms = commit.timestamp_ms
+            time_ms = commit.clock_ms
             if time_ms <= start_ms < until_ms:  # of a former life
                 break
             added = {
@@ -241,7 +258,7 @@ class PastTraffic:
                 end_ms = max(end_ms, time_ms)
                 self._history.count(time_ms - 1, time_ms, whole, 1)
                 to(time_ms - 1, time_ms, added)
-                if readable is not None and until_ms <= now_ms:
+                if readable is not None and time_ms < until_ms <= now_ms:
                     self._history.size(time_ms, until_ms, readable, readable)
             until_ms = time_ms
             for number, traffic in added.items():
@@ -252,6 +269,15 @@ class PastTraffic:
         if readable is not None and start_ms < until_ms <= now_ms:
             self._history.size(start_ms, until_ms, readable, readable)
         return Point(newer.version, newer.time_ms, sizes, readable), end_ms
+
+
+def _last_run(flags: list[bool]) -> range:
+    """Return the indexes of the last flags in a row that are set; an empty range without any."""
+    stop = max((at + 1 for at, flag in enumerate(flags) if flag), default=0)
+    start = stop
+    while start > 0 and flags[start - 1]:
+        start -= 1
+    return range(start, stop)
 
 
 def _longest_mean_ms(age_ms: int) -> int:

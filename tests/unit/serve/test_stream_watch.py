@@ -191,14 +191,18 @@ def test_a_commit_of_the_future_has_no_minute(world: World) -> None:
         world.write(60)
     ahead = FakeRuntime()
     ahead.wall_ms = 1_900_000_000_000.0
-    world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
+    for _ in range(3):
+        world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
     world.clock.sleep(20)
     row = world.row()
     assert row.future_ms is not None
     assert row.future_ms > world.clock.now_ms()
     assert row.events_per_second is None
     found = world.filled(HOUR_MS)
-    assert sum_of(found.events_per_second, found.times_ms) <= 180
+    before = [value for value in found.events_per_second if value is not None]
+    assert before[-2:] == pytest.approx([1] * 2)
+    assert max(before) <= 1
+    assert found.events_per_second[-1] is None
     assert max(value or 0 for value in row.series) <= 1
 
 
@@ -260,6 +264,23 @@ def test_a_truncation_lowers_the_size_and_no_rate(world: World) -> None:
     assert found.size_bytes[-1] == 60
     assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(246, rel=1e-3)
     assert min(value for value in found.events_per_second if value is not None) == 0
+
+
+def test_commits_behind_one_of_the_future_have_their_own_times(world: World) -> None:
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
+    for _ in range(20):
+        world.clock.sleep(60)
+        world.write(60)
+    world.clock.sleep(15)
+    row = world.row()
+    assert row.future_ms is not None
+    assert row.future_ms > world.clock.now_ms()
+    assert row.events_per_second == pytest.approx(1, rel=0.3)
+    found = world.filled(HOUR_MS)
+    assert found.events_per_second[-18:-2] == pytest.approx([1] * 16, rel=1e-3)
+    assert max(value or 0 for value in found.events_per_second) < 2
 
 
 @pytest.mark.check
