@@ -319,30 +319,3 @@ class GroupDetails(BaseModel):
     configuration: dict[str, Any]
     segments: list[GroupSegmentRow]
     total_segments: int
-
-
-class TableRow(BaseModel):
-    """A key-value table."""
-
-    scope: str
-    table: str
-    state: str
-    key_type: str
-    ttl: str | None
-    tags: list[str]
-    partitions: int
-    version: int
-    unfolded_changes: int
-    unfolded_bytes: int
-    folded_entries: int
-    folded_files: int
-    folded_bytes: int
-    folded_ms: int | None
-
-
-class TablesPage(BaseModel):
-    """A page of key-value tables, by name."""
-
-    tables: list[TableRow]
-    total: int
-    next: str | None

@@ -26,6 +26,7 @@ from pravega_spark.serve.rest import (
 )
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.tables import table_routes
 from pravega_spark.serve.views import GroupRows
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
@@ -83,6 +84,7 @@ def create_app(
         root_api(watch, cache, groups, version=version, allow_changes=options.allow_changes),
         stream_api(answers),
         event_routes(answers, gate, hide_events=options.hide_events),
+        *table_routes(watch, cache, gate, hide_events=options.hide_events),
         live_routes(live),
         metrics_route(manager),
     ):
