@@ -11,9 +11,8 @@ nothing is asked while nobody looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pravega_spark.engine.runtime.eviction import ChanceCache
 from pravega_spark.engine.runtime.system import SYSTEM
@@ -24,8 +23,9 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog, Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.scaling.rates import NO_TRAFFIC, Traffic, traffic_by_segment
-from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import StreamRow
+from pravega_spark.serve.call_budget import BudgetSpent
+from pravega_spark.serve.names import KnownNames, RootNames
 from pravega_spark.serve.served_root import ServedRoot
 
 BUCKET_MS: Final = 10_000
@@ -214,35 +214,22 @@ def _share(amount: int, part: int, parts: int) -> int:
     return amount * (part + 1) // parts - amount * part // parts
 
 
-NAMES_SECONDS: Final = 10.0
 MAX_WATCHES: Final = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNames:
-    """The names of a root, sorted as texts: pages of a list go on after the last name."""
-
-    scopes: tuple[str, ...]
-    streams: tuple[str, ...]
-    groups: tuple[str, ...]
-    tables: tuple[str, ...]
-    tagged: dict[str, frozenset[str]]
-    """The tags of each stream that has some."""
 
 
 class RootWatch:
     """The names and streams of a root, as last seen; thread-safe."""
 
-    def __init__(self, root: ServedRoot, cache: AnswerCache, poll_seconds: float) -> None:
+    def __init__(self, root: ServedRoot, poll_seconds: float) -> None:
         self.root = root
         self.poll_seconds = poll_seconds
-        self._cache = cache
+        self._names = RootNames(root)
         self._lock = new_lock()
         self._watches = ChanceCache[str, StreamWatch](MAX_WATCHES, SYSTEM.random)
 
     def names(self) -> KnownNames:
         """Return the names, which may be a few seconds old."""
-        return self._cache.get(("names",), None, NAMES_SECONDS, self._list)
+        return self._names.known()
 
     def stream(self, name: str) -> StreamWatch:
         """Return the watch of a stream, which need not exist."""
@@ -265,30 +252,10 @@ class RootWatch:
         watch = self.stream(name)
         try:
             return watch.row(watch.look(self.poll_seconds / 2))
-        except NotFound:
+        except (NotFound, BudgetSpent):
             return None
         except (Damaged, ForeignTable):
             return _damaged(name)
-
-    def _list(self) -> KnownNames:
-        manager, opened = self.root.manager, self.root.opened
-        scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
-        tagged: dict[str, frozenset[str]] = {}
-
-        def listed(scope: str) -> Iterator[tuple[str, dict[str, Any], list[str], list[str]]]:
-            rows = opened.scope(scope).rows()
-            groups, tables = manager.list_reader_groups(scope), manager.list_key_value_tables(scope)
-            yield scope, rows, groups, tables
-
-        for scope, rows, its_groups, its_tables in opened.in_scopes(listed):
-            names = sorted(rows)
-            tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
-            groups += its_groups
-            tables += its_tables
-            streams += [f"{scope}/{name}" for name in names]
-            scopes.append(scope)
-        found = [tuple(sorted(names)) for names in (streams, groups, tables)]
-        return KnownNames(tuple(scopes), found[0], found[1], found[2], tagged)
 
 
 def _damaged(name: str) -> StreamRow:
