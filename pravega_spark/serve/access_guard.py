@@ -26,9 +26,9 @@ from pravega_spark.serve.web_problems import problem
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN_PATHS: Final = frozenset({"/ping", "/v1/health/liveness", "/v1/health/readiness"})
 """Without a token, for probes: they tell whether the server works, and nothing of the root."""
-_OPEN_FOLDERS: Final = ("/static/", "/streams", "/groups", "/tables")
-"""The page itself, which holds no data; what it shows it asks for with the token."""
+_OPEN_PAGE: Final = "/api/docs"
 _DATA_FOLDERS: Final = ("/v1/", "/api/", "/metrics")
+"""All else is the page itself, which holds no data: what it shows it asks for with the token."""
 _HEAD_FOLDERS: Final = ("/v1/", "/metrics", "/ping")
 """What answers HEAD as GET; the answers of the page's own API may last as long as the page."""
 
@@ -145,7 +145,7 @@ class AccessGuard:
 def _is_open(path: str, method: str) -> bool:
     if method not in _READS:
         return False
-    return path in _OPEN_PATHS or path in ("/", "/api/docs") or path.startswith(_OPEN_FOLDERS)
+    return path in _OPEN_PATHS or path == _OPEN_PAGE or not path.startswith(_DATA_FOLDERS)
 
 
 def _token_of(authorization: str) -> str | None:

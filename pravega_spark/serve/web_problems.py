@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -26,6 +26,7 @@ from pravega_spark.errors import (
     TruncatedData,
     TryAgain,
 )
+from pravega_spark.serve.page_files import is_for_people, page
 
 logger = own_logger(__name__)
 
@@ -88,8 +89,10 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     return problem(400, "InvalidInput", "; ".join(texts))
 
 
-async def _on_http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and is_for_people(request):
+        return page(404)
     answer = problem(error.status_code, "HTTPError", str(error.detail))
     answer.headers.update(error.headers or {})
     return answer

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -21,12 +23,16 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
     *("--force-device-scale-factor=1", "--remote-debugging-pipe", "about:blank"),
 )
-WAIT_SECONDS = 60.0
-
-
-def find_browser() -> str | None:
-    """Return the path of a Chromium, or None where none is installed."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+WAIT_SECONDS = 120.0
+BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
+"""The path of a Chromium, or None where none is installed."""
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="Chromium is not installed (apt install chromium)"
+)
+AXE = Path(__file__).parents[1] / "fixtures/axe/axe.min.js"
+FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(found =>
+  found.violations.flatMap(rule => rule.nodes.map(node =>
+    `${rule.id}: ${node.target.join(" ")}: ${node.failureSummary}`)))"""
 
 
 class BrowserTab:
@@ -74,6 +80,22 @@ class BrowserTab:
             time.sleep(0.05)
         text = self.run("document.body.innerText")
         raise AssertionError(f"{script} did not become true: {self.problems} {text}")
+
+    @contextmanager
+    def without_policy(self) -> Iterator[None]:
+        """Let the pages that open meanwhile run scripts that are not theirs, such as axe."""
+        self._call("Page.setBypassCSP", enabled=True)
+        try:
+            yield
+        finally:
+            self._call("Page.setBypassCSP", enabled=False)
+
+    def faults(self) -> list[str]:
+        """Return what axe finds against accessibility: the rule, the element, and why."""
+        if not self.run("'axe' in window"):
+            self.run(f"{AXE.read_text()}; null")
+        found: list[str] = self.run(FAULTS)
+        return found
 
     def press(self, key: str) -> None:
         """Press a key."""
@@ -124,14 +146,15 @@ class BrowserTab:
 
 
 @contextmanager
-def browser_tab(browser: str) -> Iterator[BrowserTab]:
+def browser_tab() -> Iterator[BrowserTab]:
     """Yield a tab of a new browser with a profile of its own; end the browser afterwards."""
+    assert BROWSER is not None
     to_browser, commands = os.pipe()
     answers, from_browser = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         start = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
         process = subprocess.Popen(
-            ["bash", "-c", start, browser, f"--user-data-dir={profile}", *FLAGS],
+            ["bash", "-c", start, BROWSER, f"--user-data-dir={profile}", *FLAGS],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

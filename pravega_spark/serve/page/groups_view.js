@@ -46,13 +46,13 @@ export function groupsView() {
     search: "Search reader groups",
     element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Reader groups")), h("section", { class: "card", "aria-label": "Reader groups" }, list)),
     begin: (signal) => repeat(load, signal),
-    onSearch(text) { wanted.search = text; wanted.after = null; load(); },
+    onSearch(text) { wanted.search = text; wanted.after = null; return load(); },
   };
 }
 
 function segments(rows) {
   const most = Math.max(...rows.map((row) => row.lag || 0), 1);
-  return table(["Stream", "Segment", "State", "Reader", ["Offset", "num"], ["Tail", "num"], ["Behind", "num"], ""], rows.map((row) => [
+  return table(["Stream", "Segment", "State", "Reader", ["Offset", "num"], ["Tail", "num"], ["Behind", "num"], ["Compared", "part"]], rows.map((row) => [
     streamLink(row.stream), h("code", {}, row.segment), row.state, row.reader || h("span", { class: "muted" }, "–"),
     format.count(row.current_offset), format.count(row.next_offset), format.count(row.lag),
     h("div", { class: "meter" }, wide(h("i", { class: row.lag_seconds > 600 ? "warn" : "" }), (row.lag || 0) / most))]));

@@ -2,6 +2,7 @@
 
 import { h, svg } from "./dom.js";
 import * as format from "./format.js";
+import { tipAt } from "./tips.js";
 
 const HEIGHT = 320;
 const LEFT = 40;
@@ -44,31 +45,17 @@ function facts(box) {
 const describe = (box) =>
   `Segment ${box.segment}: ${facts(box).map(([name, value]) => `${name} ${value}`).join(", ")}`;
 
-function tipOf(box) {
-  return h("div", { class: "tip" }, h("b", {}, `Segment ${box.segment}`),
-    h("dl", {}, facts(box).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
-}
-
-function place(tip, x, y) {
-  document.body.append(tip);
-  const size = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - size.width - 8))}px`;
-  tip.style.top = `${Math.max(8, Math.min(y + 14, innerHeight - size.height - 8))}px`;
-}
-
-function boxOf(box, x, y, most, now) {
+function boxOf(box, x, y, most, now, tip) {
   const [left, right] = [Math.max(LEFT, x(box.start_ms)), x(box.end_ms ?? now)];
   const [top, bottom] = [y(box.high), y(box.low)];
   const [width, height] = [Math.max(1, right - left), Math.max(1, bottom - top)];
   const step = heat(box.events_per_second, most);
   const kind = box.events === null ? "unknown"
     : `heat-${step}${box.events > 0 && box.readable_events === 0 ? " gone" : ""}`;
-  let tip = null;
-  const hide = () => { tip?.remove(); tip = null; };
-  const show = (pageX, pageY) => { hide(); tip = tipOf(box); place(tip, pageX, pageY); };
-  const group = svg("g", {
+  const show = (pageX, pageY) => tip.show(`Segment ${box.segment}`, facts(box), pageX, pageY);
+  return svg("g", {
     tabindex: 0, role: "img", "aria-label": describe(box), "data-segment": box.segment,
-    onmousemove: (event) => show(event.clientX, event.clientY), onmouseleave: hide, onblur: hide,
+    onmousemove: (event) => show(event.clientX, event.clientY), onmouseleave: tip.hide, onblur: tip.hide,
     onfocus: (event) => {
       const at = event.currentTarget.getBoundingClientRect();
       if (event.currentTarget.matches(":focus-visible")) show(at.left + at.width / 2, at.top + at.height / 2);
@@ -78,8 +65,6 @@ function boxOf(box, x, y, most, now) {
   box.is_active && svg("rect", { class: "open", x: right - 3, y: top + 2, width: 3, height: Math.max(1, height - 4), rx: 1.5 }),
   width > 44 && height > 15 && svg("text", { class: step > 4 ? "name strong" : "name",
     x: left + 8, y: Math.min(top + height / 2 + 4, bottom - 4) }, box.segment));
-  group.hide = hide;
-  return group;
 }
 
 function axes(data, x, y, width) {
@@ -114,12 +99,12 @@ function legend(most, data) {
 
 /** Draw the picture into an element, as wide as that is. */
 export function drawPicture(element, data, byEpoch) {
-  element.querySelectorAll("g[tabindex]").forEach((group) => group.hide?.());
+  const tip = tipAt(element);
   const width = Math.max(320, element.clientWidth);
   const most = Math.max(...data.segments.map((box) => box.events_per_second ?? 0), 0);
   const x = scaleOf(data, width, byEpoch);
   const y = (key) => TOP + (1 - key) * (HEIGHT - BOTTOM - TOP);
-  const boxes = data.segments.map((box) => boxOf(box, x, y, most, data.now_ms));
+  const boxes = data.segments.map((box) => boxOf(box, x, y, most, data.now_ms, tip));
   const drawing = svg("svg", { class: "picture", viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, role: "group",
     "aria-label": `Segments over time: ${data.segments.length} segments in ${data.epochs.length} epochs` },
     axes(data, x, y, width), boxes);

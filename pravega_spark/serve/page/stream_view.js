@@ -1,8 +1,8 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
-import { card, column, h } from "./dom.js";
+import { card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
-import { area } from "./charts.js";
+import { chart } from "./charts.js";
 import { drawPicture } from "./picture.js";
 import { panelsOf } from "./stream_panels.js";
 import { stateChip, tagChips, tile } from "./streams_view.js";
@@ -20,7 +20,7 @@ export function streamView(scope, stream) {
   const base = `/api/streams/${encodeURIComponent(scope)}/${encodeURIComponent(stream)}`;
   const marks = h("span");
   const tiles = h("div", { class: "tiles" });
-  const chart = h("div", { class: "loading" });
+  const events = chart({ label: "Events a second", unit: "events/s", format: format.rate, height: 230 });
   const picture = h("div", { class: "loading" });
   const facts = h("dl", { class: "facts" });
   const panels = panelsOf(base);
@@ -41,12 +41,9 @@ export function streamView(scope, stream) {
       tile(format.bytes(row.size_bytes), "of events"),
       tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
       tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
-    drawChart(row);
-  }
-
-  function drawChart(row) {
-    chart.className = "";
-    if (chart.clientWidth) chart.replaceChildren(area(row.series, Date.now(), Math.max(300, chart.clientWidth)));
+    const now = Date.now();
+    events.update({ times_ms: row.series.map((_, index) => now - (row.series.length - 1 - index) * 60000),
+      series: [{ name: "events", values: row.series, colour: "accent" }] });
   }
 
   function drawFacts() {
@@ -91,17 +88,11 @@ export function streamView(scope, stream) {
     waiting = setTimeout(() => { waiting = null; if (grid.isConnected) load(); }, Math.max(0, loadedAt + PAUSE - Date.now()));
   }
 
-  const choice = (text, value) => h("button", { type: "button", "aria-pressed": String(byEpoch === value), onclick: (event) => {
-    byEpoch = value;
-    for (const other of event.target.parentElement.children) other.setAttribute("aria-pressed", String(other === event.target));
-    drawSegments();
-  } }, text);
-
   grid.append(
-    column("two-thirds", card("Events a second", "in each minute of the last hour", chart)),
+    column("two-thirds", card("Events a second", "in each minute of the last hour", events.element)),
     column("third", card("Configuration", "", facts)),
     card("Segments over time", "keys upwards, time to the right, colour by rate", picture,
-      h("span", { class: "switch", role: "group", "aria-label": "Width of epochs" }, choice("time", false), choice("epochs", true))),
+      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { byEpoch = value; drawSegments(); })),
     column("two-thirds", ...panels.left),
     column("third", ...panels.right));
 
@@ -113,7 +104,7 @@ export function streamView(scope, stream) {
       h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
-      new ResizeObserver(() => { drawSegments(); if (details) drawChart(details.row); }).observe(grid);
+      new ResizeObserver(drawSegments).observe(grid);
       const timer = setInterval(() => panels.age(), 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pravega_spark import StreamManager
-from tests.harness.browser import BrowserTab, browser_tab, find_browser
+from tests.harness.browser import BrowserTab, needs_browser
 from tests.harness.lively_root import HOSTILE, make_lively_root
+from tests.harness.page_server import page_server
 from tests.harness.web_world import TOKEN
 
-BROWSER = find_browser()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed (apt install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 UNNAMED = """
 [...document.querySelectorAll('button, a, input, [role=img], [tabindex="0"]')].filter(element =>
   !(element.getAttribute('aria-label') || element.textContent.trim() || element.title)).length
 """
 """How many elements a screen reader could not name."""
 BOXES = "document.querySelectorAll('.picture g[data-segment]').length"
-
-
-@contextmanager
-def server(root: Path, *options: str, token: str = "") -> Iterator[str]:
-    """Yield the URL of a server process at a free port; it ends by SIGTERM with status 0."""
-    command = [sys.executable, "-m", "pravega_spark.cli", "serve", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--root", str(root), "--poll", "0.5", *options],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PRAVEGA_SPARK_SERVE_TOKEN": token},
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[0].rstrip("/")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        process.stdout.close()
-    assert process.returncode in (0, -signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +28,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def tab() -> Iterator[BrowserTab]:
-    assert BROWSER is not None
-    with browser_tab(BROWSER) as opened:
-        yield opened
-
-
 def test_the_page_shows_streams_follows_them_and_draws_their_segments(
     root: Path, tab: BrowserTab
 ) -> None:
-    with server(root) as url:
+    with page_server(root) as url:
         tab.open(f"{url}/")
         tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
         names = tab.run("[...document.querySelectorAll('a.row')].map(a => a.textContent)")
@@ -127,7 +91,7 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
 
 
 def test_a_server_with_a_token_asks_for_it_once(root: Path, tab: BrowserTab) -> None:
-    with server(root, token=TOKEN) as url:
+    with page_server(root, token=TOKEN) as url:
         tab.open(f"{url}/")
         tab.wait_for("document.getElementById('token-dialog').open")
         assert tab.run("document.querySelectorAll('tr[data-stream]').length") == 0
@@ -141,7 +105,7 @@ def test_a_server_with_a_token_asks_for_it_once(root: Path, tab: BrowserTab) -> 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colours: str) -> None:
-    with server(root) as url:
+    with page_server(root) as url:
         tab.colours(colours)
         tab.open(f"{url}/streams/nyc/flights")
         tab.wait_for(f"{BOXES} > 10")
