@@ -31,6 +31,7 @@ from pravega_spark.serve.api_models import (
     TransactionsPage,
     WatermarksPage,
 )
+from pravega_spark.serve.attention import Attention
 from pravega_spark.serve.group_models import StreamReaders
 from pravega_spark.serve.groups import StreamReadersOf
 from pravega_spark.serve.names import KnownNames
@@ -243,6 +244,7 @@ _KEPT_SECONDS: Final = 10.0
 def root_api(
     watch: RootWatch,
     cache: AnswerCache,
+    attention: Attention,
     *,
     version: str,
     allow_changes: bool,
@@ -254,8 +256,7 @@ def root_api(
     def overview() -> RootOverview:
         """Return the root: its scopes, how much it holds, and the last runs of maintenance."""
         names = watch.names()
-        manager = watch.root.manager
-        found = cache.get(("maintenance",), None, _KEPT_SECONDS, manager.maintenance)
+        found = attention.upkeep().infos
         return RootOverview(
             root=watch.root.url,
             version=version,

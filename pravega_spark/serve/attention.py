@@ -24,6 +24,7 @@ from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store.parallel_calls import in_rounds
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.errors import (
+    CorruptLog,
     Damaged,
     ForeignTable,
     NotFound,
@@ -149,7 +150,7 @@ class Attention:
         Unless a poll has just looked at it, it is looked at now. Raises Damaged, StoreError.
         """
         found, at = self._groups.get(name), self._looked.get(Subject("group", name), 0.0)
-        is_new = self._runtime.monotonic() - at < self._watch.poll_seconds
+        is_new = self._runtime.monotonic() - at < 2 * self._watch.poll_seconds
         if isinstance(found, GroupSeen) and found.is_open and is_new:
             return found
         seen = self.watch_of(name).look(is_open=True)
@@ -299,10 +300,14 @@ class Attention:
         """The groups that were looked at, by name."""
         return dict(self._groups)
 
-    @property
-    def upkeep(self) -> Upkeep | None:
-        """The record of maintenance; None before it was read."""
-        return self._upkeep
+    def upkeep(self) -> Upkeep:
+        """Return the record of maintenance, read again if it is old: two calls. Raises Damaged."""
+        with self._polling:
+            self._read_upkeep()
+            assert self._upkeep is not None, "there is no allowance that could be spent"
+            if self._upkeep.problem:
+                raise CorruptLog(self._upkeep.problem)
+            return self._upkeep
 
     def answer(self) -> AttentionAnswer:
         """Return what needs attention, as far as the looks have come; costs no call."""

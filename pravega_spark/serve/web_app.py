@@ -86,7 +86,7 @@ def create_app(
         health_routes(ServerHealth(root, cache)),
         attention_routes(attention),
         group_routes(watch, attention),
-        root_api(watch, cache, version=version, allow_changes=options.allow_changes),
+        root_api(watch, cache, attention, version=version, allow_changes=options.allow_changes),
         stream_api(answers, hide_events=options.hide_events),
         live_routes(live),
         metrics_route(manager),
