@@ -25,7 +25,7 @@ from tests.harness.strange_root import (
 pytestmark = [pytest.mark.slow, needs_browser]
 WIDTHS = (1400, 390)
 PAGES = {
-    "/": LONG,
+    "/": "Needs attention",
     "/streams": LONG,
     f"/streams/{STREAM}": "Recent history",
     f"/streams/{TYPED}": "Recent history",
