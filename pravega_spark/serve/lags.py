@@ -138,6 +138,8 @@ def trend(
     if over_long.read == 0 and over_long.seconds > 2 * pause_seconds:
         return "not reading"
     least = max(1.0, 0.02 * events, progress.written * pause_seconds)
-    if over_long.lag_change > least:
+    if progress.lag_change < -least:
+        return "catching up"
+    if over_long.lag_change > least and progress.lag_change >= 0:
         return "falling behind"
     return "catching up" if over_long.lag_change < -least else "behind"

@@ -15,6 +15,7 @@ from pravega_spark.serve.api import StreamAnswers, root_api, stream_api
 from pravega_spark.serve.attention import Attention
 from pravega_spark.serve.attention_routes import attention_routes
 from pravega_spark.serve.call_budget import CallBudget
+from pravega_spark.serve.events import WalkGate, event_routes
 from pravega_spark.serve.groups import StreamReadersOf, group_routes
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
 from pravega_spark.serve.metrics_route import metrics_route
@@ -29,6 +30,7 @@ from pravega_spark.serve.rest import (
 )
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.tables import table_routes
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
 
@@ -79,6 +81,7 @@ def create_app(
     )
     add_handlers(app)
     answers = StreamAnswers(watch, cache, StreamReadersOf(attention, budget))
+    gate = WalkGate()
     for routes in (
         scope_routes(root),
         stream_routes(root),
@@ -86,8 +89,10 @@ def create_app(
         health_routes(ServerHealth(root, cache)),
         attention_routes(attention),
         group_routes(watch, attention),
-        root_api(watch, cache, attention, version=version, allow_changes=options.allow_changes),
-        stream_api(answers, hide_events=options.hide_events),
+        root_api(watch, attention, version=version, allow_changes=options.allow_changes),
+        stream_api(answers),
+        event_routes(answers, gate, hide_events=options.hide_events),
+        *table_routes(watch, cache, gate, hide_events=options.hide_events),
         live_routes(live),
         metrics_route(manager),
     ):
