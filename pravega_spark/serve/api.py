@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query
 
@@ -20,6 +20,7 @@ from pravega_spark.serve.api_models import (
     StorageAnswer,
     StreamDetails,
     StreamsPage,
+    StreamTraffic,
     TransactionsPage,
     WatermarksPage,
 )
@@ -28,6 +29,7 @@ from pravega_spark.serve.group_models import StreamReaders
 from pravega_spark.serve.groups import StreamReadersOf
 from pravega_spark.serve.names import KnownNames
 from pravega_spark.serve.rest import NOT_FOUND, stream_name
+from pravega_spark.serve.traffic import RANGES
 from pravega_spark.serve.views import MAX_EPOCHS, segment_picture
 from pravega_spark.serve.watch import RootWatch
 
@@ -36,6 +38,7 @@ _ANSWER_SECONDS: Final = 10.0
 """How long an answer is kept while its stream does not change: ages in it grow."""
 _STORAGE_SECONDS: Final = 60.0
 """The storage panel lists all objects of a stream."""
+_RANGES_MS: Final = dict(zip(("15m", "1h", "24h"), RANGES, strict=True))
 Search = Annotated[str | None, Query(max_length=200)]
 Name = Annotated[str | None, Query(max_length=600)]
 PageSize = Annotated[int, Query(ge=1, le=200)]
@@ -115,8 +118,10 @@ def _add_list(routes: APIRouter, answers: StreamAnswers) -> None:
         names = selected(answers.watch.names(), scope, search, tag)
         rest = [name for name in names if after is None or name > after]
         page = rest[:limit]
+        with answers.watch.budget.of_gets().applied():
+            rows = answers.watch.rows(page)
         return StreamsPage(
-            streams=answers.watch.rows(page),
+            streams=rows,
             total=len(names),
             next=page[-1] if len(rest) > limit else None,
         )
@@ -131,6 +136,16 @@ def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         view = answers.view(name)
         info = answers.of_version(("info",), name, lambda view: answers.manager.stream_info(name))
         return views.stream_details(watch.row(view), view, info, watch.segment_rates())
+
+    @routes.get("/{scope}/{stream}/traffic", operation_id="streamTraffic", responses=NOT_FOUND)
+    def traffic(scope: str, stream: str, last: Literal["15m", "1h", "24h"] = "1h") -> StreamTraffic:
+        """Return the rates and the size over the last 15 minutes, hour, or day.
+
+        Of a past in which nobody looked each answer knows more: ``is_reading`` says so.
+        """
+        name = stream_name(scope, stream)
+        answers.view(name)
+        return answers.watch.stream(name).traffic(_RANGES_MS[last])
 
     @routes.get("/{scope}/{stream}/segments", operation_id="streamSegments", responses=NOT_FOUND)
     def segments(

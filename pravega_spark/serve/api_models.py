@@ -19,14 +19,30 @@ class StreamRow(BaseModel):
     events: int
     """The readable events: from the head to the tail."""
     size_bytes: int
-    events_per_second: float = Field(description="Over the last minute.")
-    bytes_per_second: float
+    events_per_second: float | None = Field(
+        description="Over the last minute; null where it is unknown."
+    )
+    bytes_per_second: float | None
     series: list[float | None] = Field(
         description="Events a second in each minute of the last hour; null where it is unknown."
     )
     version: int
     created_ms: int
     updated_ms: int
+    future_ms: int | None = Field(
+        description="The time of the newest commit if it lies in the future; else null."
+    )
+
+
+class StreamTraffic(BaseModel):
+    """The traffic of a stream up to each time; null where it is unknown."""
+
+    times_ms: list[int]
+    events_per_second: list[float | None]
+    bytes_per_second: list[float | None]
+    commits_per_second: list[float | None]
+    size_bytes: list[int | None] = Field(description="Of the readable events, at each time.")
+    is_reading: bool = Field(description="Whether the next answers know more of the past.")
 
 
 class StreamsPage(BaseModel):
@@ -71,8 +87,8 @@ class SegmentLoadRow(BaseModel):
     high: float
     events: int
     size_bytes: int
-    events_per_second: float
-    bytes_per_second: float
+    events_per_second: float | None = Field(description="Null where it is unknown.")
+    bytes_per_second: float | None
 
 
 class StreamDetails(BaseModel):

@@ -22,7 +22,6 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store.parallel_calls import in_rounds
-from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.errors import (
     CorruptLog,
     Damaged,
@@ -34,7 +33,7 @@ from pravega_spark.errors import (
 )
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.serve.attention_models import AttentionAnswer, Finding, Looked
-from pravega_spark.serve.call_budget import Allowance, BudgetSpent, CallBudget
+from pravega_spark.serve.call_budget import Allowance, BudgetSpent
 from pravega_spark.serve.findings import (
     CRITICAL,
     NOTE,
@@ -96,10 +95,9 @@ class Upkeep:
 class Attention:
     """The findings of one root; thread-safe. Polls follow one another."""
 
-    def __init__(self, watch: RootWatch, budget: CallBudget) -> None:
-        """Take the names of the root and the budget; nothing is read yet."""
-        self.root = watch.root
-        self._watch, self._budget = watch, budget
+    def __init__(self, watch: RootWatch) -> None:
+        """Take the names and streams of the root; nothing is read yet."""
+        self.root, self._watch, self._budget = watch.root, watch, watch.budget
         self._runtime = watch.root.runtime
         self._polling = threading.Lock()
         self._lock = new_lock()
@@ -108,8 +106,6 @@ class Attention:
         self._groups: dict[str, GroupFound] = {}
         self._looked: dict[Subject, float] = {}
         """When each was looked at last, by the boot clock; less than 0 if that was interrupted."""
-        self._seen_ms: dict[str, int] = {}
-        """When the known view of each stream was the newest."""
         self._watches = ChanceCache[str, GroupWatch](MAX_GROUPS, SYSTEM.random)
         self._upkeep: Upkeep | None = None
         self._record = open_maintenance(self.root.store, self._runtime)
@@ -212,9 +208,8 @@ class Attention:
     def _look_at_stream(self, name: str) -> None:
         now_ms = self._runtime.now_ms()
         try:
-            self._streams[name] = facts_of(
-                self.root.log(name), self._see(name, 0.0).view, self._seen_ms[name]
-            )
+            view = self._watch.stream(name).look(reads=0)
+            self._streams[name] = facts_of(self.root.log(name), view, now_ms)
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
         except (BudgetSpent, StoreUnavailable):
@@ -245,28 +240,17 @@ class Attention:
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
-                watch = GroupWatch(self.root, name, self._see_for_group)
+                watch = GroupWatch(self.root, name, self._see)
                 self._watches.put(name, watch)
             return watch
 
-    def _see_for_group(self, name: str, is_fresh: bool) -> SeenView:
-        log = self.root.log(name)
-        snapshot = log.log.snapshot
-        if not is_fresh and snapshot is not None and name in self._seen_ms:
-            view = log.view(refresh=False)
-            return SeenView(view, self._seen_ms[name])
-        return self._see(name, self._watch.poll_seconds)
-
-    def _see(self, name: str, max_age: float) -> SeenView:
-        """Return a view that was the newest one within the last seconds; one call if none was."""
-        log = self.root.log(name)
-        since = self._runtime.monotonic() - max_age
-        is_known = max_age > 0 and name in self._seen_ms and log.log.was_newest_since(since)
-        now_ms = self._runtime.now_ms()
-        view = begun_view(log, since if is_known else None)
-        if not is_known:
-            self._seen_ms[name] = now_ms
-        return SeenView(view, self._seen_ms[name])
+    def _see(self, name: str, is_fresh: bool) -> SeenView:
+        """Return a view of a group's stream: of this poll's time, or else any that is known."""
+        watch = self._watch.stream(name)
+        if is_fresh or watch.seen is None:
+            watch.look(self._watch.poll_seconds, reads=0)
+        assert watch.seen is not None, "the watch has looked at the stream"
+        return SeenView(*watch.seen)
 
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""

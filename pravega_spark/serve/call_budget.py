@@ -21,8 +21,8 @@ from pravega_spark.values.limits import OPENED_COMMITS
 
 POLL_CALLS: Final = 600
 """The most storage calls of a poll. It is above OPENED_COMMITS: so any log can be opened in one."""
-GET_CALLS: Final = 200
-"""The most calls that the lists of the page may make beside a poll, until the next one."""
+GET_CALLS: Final = 600
+"""The most calls that all lists of the page together may make in the time of a poll."""
 assert OPENED_COMMITS + 16 <= POLL_CALLS
 
 _In = TypeVar("_In")

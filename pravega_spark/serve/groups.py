@@ -17,7 +17,7 @@ from pravega_spark.errors import InvalidName, InvalidStreamCut, NoSuchReaderGrou
 from pravega_spark.reader_groups.description import SegmentPosition
 from pravega_spark.reader_groups.state import SegmentKey
 from pravega_spark.serve.attention import Attention, GroupFound, GroupProblem
-from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
+from pravega_spark.serve.call_budget import BudgetSpent
 from pravega_spark.serve.group_models import (
     CheckpointWait,
     Curve,
@@ -284,8 +284,8 @@ def _reader_rows(
 class StreamReadersOf:
     """Who reads a stream, from what the looks know of the groups."""
 
-    def __init__(self, attention: Attention, budget: CallBudget) -> None:
-        self._attention, self._budget = attention, budget
+    def __init__(self, attention: Attention, watch: RootWatch) -> None:
+        self._attention, self._budget = attention, watch.budget
         self._root = attention.root
 
     def answer(self, view: StreamView, groups: Sequence[str]) -> StreamReaders:

@@ -194,7 +194,7 @@ def _box(
 
 
 SHOWN_MARKS: Final = 100
-_Rates = dict[int, tuple[float, float]]
+_Rates = dict[int, tuple[float, float]] | None
 
 
 def stream_details(
@@ -225,15 +225,15 @@ def _load(view: StreamView, segment_id: int, rates: _Rates) -> SegmentLoadRow:
     segment = view.active.segment(segment_id)
     assert segment is not None, f"segment {segment_id} is active"
     record = view.segment(segment_id)
-    events, size_bytes = rates.get(segment.number, (0.0, 0.0))
+    rate = None if rates is None else rates.get(segment.number, (0.0, 0.0))
     return SegmentLoadRow(
         segment=str(segment),
         low=segment.key_range.low,
         high=segment.key_range.high,
         events=record.next_offset,
         size_bytes=record.size_bytes,
-        events_per_second=round(events, 3),
-        bytes_per_second=round(size_bytes, 1),
+        events_per_second=None if rate is None else round(rate[0], 3),
+        bytes_per_second=None if rate is None else round(rate[1], 1),
     )
 
 

@@ -14,7 +14,6 @@ from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api import StreamAnswers, root_api, stream_api
 from pravega_spark.serve.attention import Attention
 from pravega_spark.serve.attention_routes import attention_routes
-from pravega_spark.serve.call_budget import CallBudget
 from pravega_spark.serve.events import WalkGate, event_routes
 from pravega_spark.serve.groups import StreamReadersOf, group_routes
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
@@ -61,8 +60,7 @@ def create_app(
     """Return the application for a root; nothing is read before the first request."""
     root = ServedRoot(manager)
     cache, watch = AnswerCache(root.runtime), RootWatch(root, options.poll_seconds)
-    budget = CallBudget(root.runtime, options.poll_seconds)
-    attention = Attention(watch, budget)
+    attention = Attention(watch)
     live = LiveUpdates(watch, attention)
 
     @contextlib.asynccontextmanager
@@ -80,7 +78,7 @@ def create_app(
         lifespan=lifespan,
     )
     add_handlers(app)
-    answers = StreamAnswers(watch, cache, StreamReadersOf(attention, budget))
+    answers = StreamAnswers(watch, cache, StreamReadersOf(attention, watch))
     gate = WalkGate()
     for routes in (
         scope_routes(root),

@@ -13,7 +13,6 @@ from pravega_spark import StreamManager
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.serve import attention, live_updates
 from pravega_spark.serve.attention import Attention
-from pravega_spark.serve.call_budget import CallBudget
 from pravega_spark.serve.live_updates import LiveUpdates
 from pravega_spark.serve.serve_options import MAX_VIEWERS
 from pravega_spark.serve.served_root import ServedRoot
@@ -43,7 +42,7 @@ def watch() -> CountedWatch:
 
 
 def live_of(watch: RootWatch) -> LiveUpdates:
-    return LiveUpdates(watch, Attention(watch, CallBudget(watch.root.runtime, POLL_SECONDS)))
+    return LiveUpdates(watch, Attention(watch))
 
 
 async def next_of(messages: AsyncIterator[str], kind: str) -> Any:

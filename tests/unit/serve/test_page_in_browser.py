@@ -221,3 +221,4 @@ def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colour
         brightness = sum(map(int, ground[4:-1].split(","))) / 3
         assert (brightness > 200) == (colours == "light")
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.faint_texts() == []
