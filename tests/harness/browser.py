@@ -29,6 +29,14 @@ BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="Chromium is not installed (apt install chromium)"
 )
+KEYS = {
+    "Enter": ("\r", 13),
+    "Tab": ("", 9),
+    "Escape": ("", 27),
+    "ArrowUp": ("", 38),
+    "ArrowDown": ("", 40),
+}
+"""Named keys: the text that they write, and their code, by which a browser knows what they do."""
 AXE = Path(__file__).parents[1] / "fixtures/axe/axe.min.js"
 FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(found =>
   found.violations.flatMap(rule => rule.nodes.map(node =>
@@ -98,10 +106,17 @@ class BrowserTab:
         return found
 
     def press(self, key: str) -> None:
-        """Press a key."""
-        text = {"text": key} if len(key) == 1 else {}
-        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        """Press a key: a character, or a name such as Enter."""
+        text, code = KEYS.get(key, (key if len(key) == 1 else "", 0))
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
+        self._call("Input.dispatchKeyEvent", **down, **given)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    def write(self, text: str) -> None:
+        """Write a text where the focus is."""
+        for character in text:
+            self.press(character)
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
         """Save a picture of the window, or of the whole page."""

@@ -98,7 +98,7 @@ function events(found) {
     h("span", { class: "small muted" }, h("code", {}, `${row.segment}:${row.offset}`), " ",
       row.routing_key !== null && [h("span", { class: "chip", title: row.routing_key }, row.routing_key), " "],
       `${format.ago(row.timestamp_ms)}, ${format.bytes(row.size_bytes)}`),
-    h("pre", {}, row.text ?? `base64: ${row.base64}`, row.is_cut ? " …" : ""))));
+    h("pre", { tabindex: 0 }, row.text ?? `base64: ${row.base64}`, row.is_cut ? " …" : ""))));
 }
 
 function activeSegments(rows) {
