@@ -422,12 +422,12 @@ def test_active_reader_costs_no_call_more(extender: LeaseExtender) -> None:
         reader = world.created().create_reader("a", lease="1 hour", max_poll_interval=interval)
         world.store.calls.clear()
         for _ in range(100):
-            clock.sleep(25)
+            clock.sleep(7)
             extender._extend_due()  # what its thread does when it looks
             reader.read_next_event(0)
         calls.append(world.store.count("put", HEARTBEATS))
         reader.close()
-    assert calls[0] == calls[1] >= 50
+    assert calls[0] == calls[1] >= 30
 
 
 def wait_for_heartbeat(world: World, clock: SkippingRuntime, skipped: float) -> None:
