@@ -19,14 +19,30 @@ class StreamRow(BaseModel):
     events: int
     """The readable events: from the head to the tail."""
     size_bytes: int
-    events_per_second: float = Field(description="Over the last minute.")
-    bytes_per_second: float
+    events_per_second: float | None = Field(
+        description="Over the last minute; null where it is unknown."
+    )
+    bytes_per_second: float | None
     series: list[float | None] = Field(
         description="Events a second in each minute of the last hour; null where it is unknown."
     )
     version: int
     created_ms: int
     updated_ms: int
+    future_ms: int | None = Field(
+        description="The time of the newest commit if it lies in the future; else null."
+    )
+
+
+class StreamTraffic(BaseModel):
+    """The traffic of a stream up to each time; null where it is unknown."""
+
+    times_ms: list[int]
+    events_per_second: list[float | None]
+    bytes_per_second: list[float | None]
+    commits_per_second: list[float | None]
+    size_bytes: list[int | None] = Field(description="Of the readable events, at each time.")
+    is_reading: bool = Field(description="Whether the next answers know more of the past.")
 
 
 class StreamsPage(BaseModel):
@@ -71,8 +87,8 @@ class SegmentLoadRow(BaseModel):
     high: float
     events: int
     size_bytes: int
-    events_per_second: float
-    bytes_per_second: float
+    events_per_second: float | None = Field(description="Null where it is unknown.")
+    bytes_per_second: float | None
 
 
 class StreamDetails(BaseModel):
@@ -254,26 +270,6 @@ class HistoryPage(BaseModel):
     next: int | None = Field(description="Give it as ``before`` for older ones.")
 
 
-class EventRow(BaseModel):
-    """An event; ``text`` is its beginning if that is UTF-8, else ``base64``."""
-
-    pointer: str
-    segment: str
-    offset: int
-    routing_key: str | None
-    timestamp_ms: int
-    size_bytes: int
-    text: str | None
-    base64: str | None
-    is_cut: bool = Field(description="Whether the payload is longer than what is shown.")
-
-
-class EventsAnswer(BaseModel):
-    """The last events of each active segment, the newest first."""
-
-    events: list[EventRow]
-
-
 class GroupRow(BaseModel):
     """A reader group of a list."""
 
@@ -323,30 +319,3 @@ class GroupDetails(BaseModel):
     configuration: dict[str, Any]
     segments: list[GroupSegmentRow]
     total_segments: int
-
-
-class TableRow(BaseModel):
-    """A key-value table."""
-
-    scope: str
-    table: str
-    state: str
-    key_type: str
-    ttl: str | None
-    tags: list[str]
-    partitions: int
-    version: int
-    unfolded_changes: int
-    unfolded_bytes: int
-    folded_entries: int
-    folded_files: int
-    folded_bytes: int
-    folded_ms: int | None
-
-
-class TablesPage(BaseModel):
-    """A page of key-value tables, by name."""
-
-    tables: list[TableRow]
-    total: int
-    next: str | None

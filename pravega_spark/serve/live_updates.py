@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import PravegaSparkError, without_credentials
@@ -62,14 +63,20 @@ class LiveUpdates:
         """Take what is watched; no task runs before the first viewer comes."""
         self._watch = watch
         self._viewers: set[_Viewer] = set()
+        self._places = 0
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
         self._sent: dict[str, StreamRow] = {}
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are as many viewers as are allowed."""
-        return len(self._viewers) >= MAX_VIEWERS
+    @contextlib.contextmanager
+    def place(self) -> Iterator[bool]:
+        """Take one of the MAX_VIEWERS places meanwhile; yields whether one was free."""
+        is_free = self._places < MAX_VIEWERS
+        self._places += is_free
+        try:
+            yield is_free
+        finally:
+            self._places -= is_free
 
     async def messages(self, stream: str | None) -> AsyncIterator[str]:
         """Yield messages for one viewer until it leaves."""
@@ -150,6 +157,26 @@ def _event(kind: str, data: dict[str, Any]) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
+class _Updates(StreamingResponse):
+    """The messages of one viewer, or that there is no place for it."""
+
+    def __init__(self, live: LiveUpdates, stream: str | None) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(live.messages(stream), 200, headers, "text/event-stream")
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._live.place() as is_free:
+            if is_free:
+                await super().__call__(scope, receive, send)
+                return
+        refused = problem(
+            503, "TooManyViewers", f"{MAX_VIEWERS} pages are open; close one and try again."
+        )
+        refused.headers["Retry-After"] = "30"
+        await refused(scope, receive, send)
+
+
 def live_routes(live: LiveUpdates) -> APIRouter:
     """Return the route."""
     routes = APIRouter(tags=["Page"])
@@ -165,16 +192,6 @@ def live_routes(live: LiveUpdates) -> APIRouter:
 
         ``stream`` is the one whose page is open: it is looked at in every round.
         """
-        if live.is_full:
-            refused = problem(
-                503, "TooManyViewers", f"{MAX_VIEWERS} pages are open; close one and try again."
-            )
-            refused.headers["Retry-After"] = "30"
-            return refused
-        return StreamingResponse(
-            live.messages(stream),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+        return _Updates(live, stream)
 
     return routes

@@ -1,4 +1,4 @@
-"""What the page shows of streams: commits, last events, segments over time, panels, and groups.
+"""What the page shows of streams: commits, segments over time, panels, and groups.
 
 The picture of a stream's segments over time: boxes of keys by time, as Pravega's papers draw it.
 Epochs come from the state and the stream's history; how many events a segment had, from its record.
@@ -6,7 +6,6 @@ Epochs come from the state and the stream's history; how many events a segment h
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +24,11 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream import subscribers
 from pravega_spark.engine.stream.backlog import oldest_seconds
 from pravega_spark.engine.stream.epoch_history import epochs_between
-from pravega_spark.engine.stream.positions import newest_ranges
 from pravega_spark.engine.stream.stored_bytes import StorageInfo
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import REMOVED_US, known_watermarks, marks_of
 from pravega_spark.errors import InvalidStreamCut, PravegaSparkError
-from pravega_spark.event_reader import EventReader
 from pravega_spark.reader_groups.description import (
     GroupVersion,
     SegmentPosition,
@@ -40,12 +37,9 @@ from pravega_spark.reader_groups.description import (
     with_heartbeats,
 )
 from pravega_spark.retention.explanation import RetentionExplanation, policy_text
-from pravega_spark.schemas.row_json import row_text
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import (
     CommitRow,
-    EventRow,
-    EventsAnswer,
     GroupRow,
     GroupSegmentRow,
     HistoryPage,
@@ -66,8 +60,7 @@ from pravega_spark.serve.api_models import (
     WatermarksPage,
 )
 from pravega_spark.serve.served_root import ServedRoot
-from pravega_spark.values.events import Event, RowEvent
-from pravega_spark.values.segments import Epoch, Segment, StreamCut, segment_text
+from pravega_spark.values.segments import Epoch, Segment, StreamCut
 
 SCANNED_COMMITS: Final = 256
 """The most commits that an answer reads."""
@@ -146,60 +139,6 @@ def _whole(text: Any) -> int:
     return int(text) if isinstance(text, (int, str)) and str(text).isdigit() else 0
 
 
-SHOWN_BYTES: Final = 1_024
-SHOWN_KEY: Final = 256
-
-
-def last_events(reader: EventReader, log: StreamLog, view: StreamView, limit: int) -> EventsAnswer:
-    """Return the newest ``limit`` events by time, of any segments.
-
-    Reads one or two chunks for each segment whose last events may be among them.
-    """
-    ranges = newest_ranges(log, view, limit)
-    read = SYSTEM.each(lambda rng: list(reader.read_range(rng)), ranges)
-    events = [event for found in read for event in found]
-    events.sort(key=lambda event: (event.timestamp_us, event.segment_id, event.offset))
-    return EventsAnswer(events=[_event_row(event) for event in reversed(events[-limit:])])
-
-
-def _event_row(event: Event) -> EventRow:
-    size = event.size_bytes
-    shown, is_cut = _shown(event)
-    text = _text(shown, is_cut=is_cut)
-    return EventRow(
-        pointer=str(event.pointer),
-        segment=segment_text(event.segment_id),
-        offset=event.offset,
-        routing_key=None if event.routing_key is None else event.routing_key[:SHOWN_KEY],
-        timestamp_ms=event.timestamp_us // 1_000,
-        size_bytes=size,
-        text=text,
-        base64=None if text is not None else base64.b64encode(shown).decode(),
-        is_cut=is_cut,
-    )
-
-
-def _shown(event: Event) -> tuple[bytes, bool]:
-    """Return the beginning of an event, a row as JSON, and whether there is more of it."""
-    if isinstance(event, RowEvent):
-        text = row_text(event.data).encode()
-        return text[:SHOWN_BYTES], len(text) > SHOWN_BYTES
-    with event.open() as payload:
-        shown: bytes = payload.read(SHOWN_BYTES)
-    return shown, event.size_bytes > len(shown)
-
-
-def _text(data: bytes, *, is_cut: bool) -> str | None:
-    """Return bytes as text if that is what they are; a cut may lie inside a character."""
-    for dropped in range(4 if is_cut else 1):
-        try:
-            text = data[: len(data) - dropped].decode()
-        except UnicodeDecodeError:
-            continue
-        return text if all(c.isprintable() or c in "\n\r\t" for c in text) else None
-    return None
-
-
 MAX_EPOCHS: Final = 200
 
 
@@ -273,7 +212,7 @@ def _box(
 
 
 SHOWN_MARKS: Final = 100
-_Rates = dict[int, tuple[float, float]]
+_Rates = dict[int, tuple[float, float]] | None
 
 
 def stream_details(
@@ -304,15 +243,15 @@ def _load(view: StreamView, segment_id: int, rates: _Rates) -> SegmentLoadRow:
     segment = view.active.segment(segment_id)
     assert segment is not None, f"segment {segment_id} is active"
     record = view.segment(segment_id)
-    events, size_bytes = rates.get(segment.number, (0.0, 0.0))
+    rate = None if rates is None else rates.get(segment.number, (0.0, 0.0))
     return SegmentLoadRow(
         segment=str(segment),
         low=segment.key_range.low,
         high=segment.key_range.high,
         events=record.next_offset,
         size_bytes=record.size_bytes,
-        events_per_second=round(events, 3),
-        bytes_per_second=round(size_bytes, 1),
+        events_per_second=None if rate is None else round(rate[0], 3),
+        bytes_per_second=None if rate is None else round(rate[1], 1),
     )
 
 

@@ -12,6 +12,7 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.serve.access_guard import AccessGuard
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api import StreamAnswers, root_api, stream_api
+from pravega_spark.serve.events import WalkGate, event_routes
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
 from pravega_spark.serve.metrics_route import metrics_route
 from pravega_spark.serve.openapi_document import describe_errors
@@ -25,6 +26,7 @@ from pravega_spark.serve.rest import (
 )
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.tables import table_routes
 from pravega_spark.serve.views import GroupRows
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
@@ -73,14 +75,16 @@ def create_app(
         lifespan=lifespan,
     )
     add_handlers(app)
-    answers = StreamAnswers(watch, cache, groups)
+    answers, gate = StreamAnswers(watch, cache, groups), WalkGate()
     for routes in (
         scope_routes(root),
         stream_routes(root),
         reader_group_routes(root),
         health_routes(ServerHealth(root, cache)),
         root_api(watch, cache, groups, version=version, allow_changes=options.allow_changes),
-        stream_api(answers, hide_events=options.hide_events),
+        stream_api(answers),
+        event_routes(answers, gate, hide_events=options.hide_events),
+        *table_routes(watch, cache, gate, hide_events=options.hide_events),
         live_routes(live),
         metrics_route(manager),
     ):

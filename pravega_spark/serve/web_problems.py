@@ -47,6 +47,15 @@ _STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
 """Pravega's statuses where it has one; the first class that fits decides."""
 
 
+class Refused(HTTPException):
+    """A request that is answered with a status and a type of its own."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        """Take what the answer says."""
+        super().__init__(status, message)
+        self.kind = kind
+
+
 def problem(status: int, kind: str, message: str) -> JSONResponse:
     """Return an error as an answer: ``{"error": {"type": ..., "message": ...}}``."""
     return JSONResponse({"error": {"type": kind, "message": message}}, status)
@@ -93,7 +102,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404 and is_for_people(request):
         return page(404)
-    answer = problem(error.status_code, "HTTPError", str(error.detail))
+    kind = error.kind if isinstance(error, Refused) else "HTTPError"
+    answer = problem(error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
 

@@ -8,9 +8,9 @@ import * as format from "./format.js";
 const PAGE = 100;
 const COLUMNS = [
   ["stream", "Stream", "", (row) => `${row.scope}/${row.stream}`],
-  ["rate", "Events/s", "num", (row) => row.events_per_second],
+  ["rate", "Events/s", "num", (row) => row.events_per_second ?? -1],
   [null, "Last hour", ""],
-  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second],
+  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second ?? -1],
   ["events", "Events", "num", (row) => row.events],
   ["size", "Size", "num", (row) => row.size_bytes],
   ["segments", "Segments", "num", (row) => row.segments],
@@ -68,7 +68,7 @@ export function streamsView() {
         " ", stateChip(row.state), " ", tagChips(row.tags)),
       cell("Events/s", "num", format.rate(row.events_per_second)),
       cell("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
-      cell("Bytes/s", "num", row.bytes_per_second ? format.bytes(row.bytes_per_second) : "0"),
+      cell("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
       cell("Events", "num", format.count(row.events)),
       cell("Size", "num", format.bytes(row.size_bytes)),
       cell("Segments", "num", format.count(row.segments)),
