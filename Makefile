@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test spark-versions long mutants lint classes docs bench dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants lint classes docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -21,6 +21,9 @@ IN_ORDER = --no-loadscope-reorder
 HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfile $(IN_ORDER)
 # What needs neither a JVM nor a server. Coverage is measured here, in some (tests/conftest.py): it doubles their cost.
 LIGHT := not (spark or s3 or slow)
+
+# What each run of pytest tells of its tests, for the last lines of `make test`.
+REPORTS := build/reports
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,9 +61,20 @@ quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store
 check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: lint classes ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
-	$(PYTEST) -m '$(LIGHT)' $(if $(ARGS),,--cov --cov-report=) $(ARGS)
-	$(HEAVY) -m 'not ($(LIGHT))' $(ARGS)
+# The two parts run side by side: what the heavy one waits, the light one computes.
+test: ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
+	@$(MAKE) --no-print-directory --jobs 2 lint classes
+	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
+	@$(MAKE) --no-print-directory --jobs 2 heavy light
+	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
+
+light:
+	nice $(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(if $(ARGS),,--cov --cov-report=) $(ARGS)
+
+# Its lines come when it is done, so that those of the two parts are not mixed.
+heavy:
+	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS) >$(REPORTS)/heavy.txt 2>&1 && \
+	status=0 || status=$$?; cat $(REPORTS)/heavy.txt; exit $$status
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)

@@ -20,8 +20,11 @@ _PAGES: Final = (
     "/groups",
     "/groups/{scope}/{group}",
     "/tables",
+    "/api/docs",
 )
 """The addresses of the page, which are deep links."""
+_DATA_FOLDERS: Final = ("/api/", "/metrics", "/ping", "/static/", "/v1/")
+"""Below them every answer is for a program, also that there is nothing."""
 
 
 class PageFiles(StaticFiles):
@@ -34,16 +37,26 @@ class PageFiles(StaticFiles):
         return response  # type: ignore[return-value]
 
 
+def page(status: int = 200) -> FileResponse:
+    """Return the document of the page, which asks for its data itself."""
+    return FileResponse(FOLDER / "index.html", status, headers=_REVALIDATED)
+
+
+def is_for_people(request: Request) -> bool:
+    """Return whether an address that is none was opened in a browser, and not by a program."""
+    return (
+        request.method in ("GET", "HEAD")
+        and not request.url.path.startswith(_DATA_FOLDERS)
+        and "text/html" in request.headers.get("accept", "")
+    )
+
+
 def add_page(app: Starlette) -> None:
     """Add the page and its files to an application."""
 
-    async def page(request: Request) -> FileResponse:
-        return FileResponse(FOLDER / "index.html", headers=_REVALIDATED)
-
-    async def docs(request: Request) -> FileResponse:
-        return FileResponse(FOLDER / "docs.html", headers=_REVALIDATED)
+    async def found(request: Request) -> FileResponse:
+        return page()
 
     for path in _PAGES:
-        app.router.routes.append(Route(path, page))
-    app.router.routes.append(Route("/api/docs", docs))
+        app.router.routes.append(Route(path, found))
     app.mount("/static", PageFiles(directory=FOLDER), name="static")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
@@ -26,6 +26,7 @@ from pravega_spark.errors import (
     TruncatedData,
     TryAgain,
 )
+from pravega_spark.serve.page_files import is_for_people, page
 
 logger = own_logger(__name__)
 
@@ -44,6 +45,15 @@ _STATUS: Final[tuple[tuple[type[PravegaSparkError], int], ...]] = (
     (StoreError, 503),
 )
 """Pravega's statuses where it has one; the first class that fits decides."""
+
+
+class Refused(HTTPException):
+    """A request that is answered with a status and a type of its own."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        """Take what the answer says."""
+        super().__init__(status, message)
+        self.kind = kind
 
 
 def problem(status: int, kind: str, message: str) -> JSONResponse:
@@ -88,9 +98,12 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     return problem(400, "InvalidInput", "; ".join(texts))
 
 
-async def _on_http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = problem(error.status_code, "HTTPError", str(error.detail))
+    if error.status_code == 404 and is_for_people(request):
+        return page(404)
+    kind = error.kind if isinstance(error, Refused) else "HTTPError"
+    answer = problem(error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
 

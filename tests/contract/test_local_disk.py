@@ -255,6 +255,9 @@ def test_killed_writer_leaves_no_object_and_its_file_is_discarded(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+_NEEDS_STRACE = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed (apt install strace)"
+)
 TRACED_WRITER = """
 import sys
 from pravega_spark.engine.store import open_store
@@ -263,7 +266,7 @@ with open_store(sys.argv[1]).writer("a/b") as file:
 """
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@_NEEDS_STRACE
 def test_written_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
     trace, root = tmp_path / "trace", tmp_path / "root"
     calls = "fsync,link,linkat,rename,renameat,renameat2"
@@ -276,7 +279,7 @@ def test_written_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
     assert synced < named < folder
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@_NEEDS_STRACE
 def test_acknowledged_create_was_fsynced_with_all_new_folders(tmp_path: Path) -> None:
     script = (
         "import sys; from pravega_spark.engine.store import open_store;"

@@ -88,7 +88,10 @@ def test_unit_without_spark_keeps_running(command: str) -> None:
     assert command == "serve" or line.endswith(" --interval")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="systemd is not installed (apt install systemd)",
+)
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for unit in (DEPLOY / "systemd").glob("*.*"):
         text = unit.read_text()

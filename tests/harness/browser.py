@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -21,12 +23,41 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
     *("--force-device-scale-factor=1", "--remote-debugging-pipe", "about:blank"),
 )
-WAIT_SECONDS = 60.0
-
-
-def find_browser() -> str | None:
-    """Return the path of a Chromium, or None where none is installed."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+WAIT_SECONDS = 120.0
+BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
+"""The path of a Chromium, or None where none is installed."""
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="Chromium is not installed (apt install chromium)"
+)
+FAINT = """(() => {
+  const parts = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const mixed = (over, under, part) =>
+    over.map((value, at) => value * part + under[at] * (1 - part));
+  const light = colour => colour.map(value => value / 255)
+    .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  return [...document.querySelectorAll('main svg text')].map(text => {
+    const card = parts(getComputedStyle(text.closest('.card, .tile')).backgroundColor);
+    const box = text.closest('g')?.querySelector('.box');
+    const style = box && getComputedStyle(box);
+    const ground = box ? mixed(parts(style.fill), card, Number(style.opacity)) : card;
+    const both = [light(parts(getComputedStyle(text).fill)), light(ground)];
+    const contrast = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+    return [contrast, text.textContent, box?.getAttribute('class')];
+  }).filter(([contrast]) => contrast < 4.5).map(String);
+})()"""
+KEYS = {
+    "Enter": ("\r", 13),
+    "Tab": ("", 9),
+    "Escape": ("", 27),
+    "ArrowUp": ("", 38),
+    "ArrowDown": ("", 40),
+}
+"""Named keys: the text that they write, and their code, by which a browser knows what they do."""
+AXE = Path(__file__).parents[1] / "fixtures/axe/axe.min.js"
+FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(found =>
+  found.violations.flatMap(rule => rule.nodes.map(node =>
+    `${rule.id}: ${node.target.join(" ")}: ${node.failureSummary}`)))"""
 
 
 class BrowserTab:
@@ -47,9 +78,13 @@ class BrowserTab:
 
     def open(self, url: str, *, width: int = 1280, height: int = 900) -> None:
         """Open an address in a window of that size."""
+        self.resize(width, height)
+        self._call("Page.navigate", url=url)
+
+    def resize(self, width: int, height: int) -> None:
+        """Let the window have that size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
-        self._call("Page.navigate", url=url)
 
     def colours(self, kind: str) -> None:
         """Prefer light or dark colours, as the system may."""
@@ -75,11 +110,39 @@ class BrowserTab:
         text = self.run("document.body.innerText")
         raise AssertionError(f"{script} did not become true: {self.problems} {text}")
 
+    @contextmanager
+    def without_policy(self) -> Iterator[None]:
+        """Let the pages that open meanwhile run scripts that are not theirs, such as axe."""
+        self._call("Page.setBypassCSP", enabled=True)
+        try:
+            yield
+        finally:
+            self._call("Page.setBypassCSP", enabled=False)
+
+    def faults(self) -> list[str]:
+        """Return what axe finds against accessibility: the rule, the element, and why."""
+        if not self.run("'axe' in window"):
+            self.run(f"{AXE.read_text()}; null")
+        found: list[str] = self.run(FAULTS)
+        return found
+
+    def faint_texts(self) -> list[str]:
+        """Return the texts in drawings whose contrast is below 4.5: axe looks at no drawing."""
+        found: list[str] = self.run(FAINT)
+        return found
+
     def press(self, key: str) -> None:
-        """Press a key."""
-        text = {"text": key} if len(key) == 1 else {}
-        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        """Press a key: a character, or a name such as Enter."""
+        text, code = KEYS.get(key, (key if len(key) == 1 else "", 0))
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
+        self._call("Input.dispatchKeyEvent", **down, **given)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    def write(self, text: str) -> None:
+        """Write a text where the focus is."""
+        for character in text:
+            self.press(character)
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
         """Save a picture of the window, or of the whole page."""
@@ -124,14 +187,15 @@ class BrowserTab:
 
 
 @contextmanager
-def browser_tab(browser: str) -> Iterator[BrowserTab]:
+def browser_tab() -> Iterator[BrowserTab]:
     """Yield a tab of a new browser with a profile of its own; end the browser afterwards."""
+    assert BROWSER is not None
     to_browser, commands = os.pipe()
     answers, from_browser = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         start = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
         process = subprocess.Popen(
-            ["bash", "-c", start, browser, f"--user-data-dir={profile}", *FLAGS],
+            ["bash", "-c", start, BROWSER, f"--user-data-dir={profile}", *FLAGS],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

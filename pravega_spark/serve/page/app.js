@@ -1,43 +1,81 @@
 // The page's frame: addresses, keys, colours, search, and the one connection for live updates.
 
 import { h } from "./dom.js";
-import { printable } from "./format.js";
-import { get, live } from "./server.js";
+import * as format from "./format.js";
+import { get, live, onServer, tryNow } from "./server.js";
+import { overviewView } from "./overview_view.js";
 import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
 import { groupView, groupsView } from "./groups_view.js";
 import { tablesView } from "./tables_view.js";
+import { docsView } from "./docs.js";
 
 const main = document.getElementById("main");
 const search = document.getElementById("search");
 const state = document.getElementById("live");
-const STATES = { on: "live", trouble: "connection lost", off: "connecting" };
+const STATES = { on: "live", trouble: "connection lost", off: "connecting", paused: "paused" };
 let shown = null;
 
+// Links of earlier versions to the list of streams go on to work.
+const isList = (query) => ["q", "sort", "down", "after"].some((name) => new URLSearchParams(query).has(name));
+
 const ROUTES = [
-  [/^\/(?:streams\/?)?$/, "streams", () => streamsView()],
+  [/^\/$/, "overview", () => (isList(location.search) ? { ...streamsView(), nav: "streams" } : overviewView())],
+  [/^\/streams\/?$/, "streams", () => streamsView()],
   [/^\/streams\/([^/]+)\/([^/]+)$/, "streams", streamView],
   [/^\/groups\/?$/, "groups", () => groupsView()],
   [/^\/groups\/([^/]+)\/([^/]+)$/, "groups", groupView],
   [/^\/tables\/?$/, "tables", () => tablesView()],
+  [/^\/api\/docs\/?$/, "api", () => docsView()],
 ];
 
+const away = document.getElementById("away");
+let lost = "";
+
 function setState(kind, text) {
-  state.dataset.state = kind;
-  state.textContent = printable(text || STATES[kind]);
+  const shows = lost ? "trouble" : kind;
+  state.dataset.state = shows;
+  state.textContent = STATES[shows];
+  state.title = STATES[shows];
+  notice(kind === "trouble" && text ? text : "");
 }
 
-/** Show the view of the present address; a view is {element, title, stream?, onRows?, reload?}. */
+/** Say what is wrong below the bar: the server is away, or has trouble. */
+function notice(text) {
+  away.hidden = !lost && !text;
+  away.firstElementChild.textContent = format.printable(lost || text);
+  away.querySelector("button").hidden = !lost;
+}
+
+onServer((kind, heardMs) => {
+  lost = kind === "away" ? `The server has not answered since ${format.clockSeconds(heardMs)}. `
+    + "This page keeps what it shows, and tries again by itself." : "";
+  setState(kind === "away" ? "trouble" : "off");
+});
+away.querySelector("button").addEventListener("click", tryNow);
+
+function viewOf(path) {
+  for (const [pattern, nav, make] of ROUTES) {
+    const match = path.match(pattern);
+    if (!match) continue;
+    try {
+      const view = make(...match.slice(1).map(decodeURIComponent));
+      return [view.nav || nav, view];
+    } catch (error) {
+      if (!(error instanceof URIError)) throw error;
+    }
+  }
+  return ["", notFound(path)];
+}
+
+/** Show the view of the present address; a view is {element, title, stream?, group?, onRows?, onLive?, reload?}. */
 function show() {
   shown?.controller.abort();
   shown?.updates?.abort();
-  const found = ROUTES.map(([pattern, nav, make]) => [location.pathname.match(pattern), nav, make])
-    .find(([match]) => match);
-  const [match, nav, make] = found || [[], "", () => notFound()];
-  const view = make(...match.slice(1).map(decodeURIComponent));
+  const [nav, view] = viewOf(location.pathname);
   const controller = new AbortController();
   shown = { view, controller };
-  document.title = printable(view.title ? `${view.title} · pravega_spark` : "pravega_spark");
+  document.title = format.printable(view.title ? `${view.title} · pravega_spark` : "pravega_spark");
   for (const item of document.querySelectorAll("[data-nav]")) {
     if (item.dataset.nav === nav) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
@@ -54,14 +92,17 @@ function show() {
 function connect() {
   shown.updates?.abort();
   shown.updates = null;
-  if (document.hidden) return setState("off", "paused");
+  if (document.hidden) return setState("paused");
   setState("off");
   shown.updates = new AbortController();
   const { view } = shown;
-  live(view.stream, shown.updates.signal, (kind, data) => {
+  let greetings = 0;
+  live({ stream: view.stream, group: view.group }, shown.updates.signal, (kind, data) => {
     if (kind === "streams") view.onRows?.(data.streams);
-    if (kind === "resync") view.reload?.();
-    if (kind === "trouble") setState("trouble", data.message.slice(0, 80));
+    else view.onLive?.(kind, data);
+    // After a break the server tells only what changes from now on.
+    if (kind === "resync" || (kind === "hello" && greetings++ > 0)) view.reload?.();
+    if (kind === "trouble") setState("trouble", data.message);
     else setState("on");
   }, setState);
 }
@@ -80,44 +121,71 @@ export function go(address) {
   scrollTo(0, 0);
 }
 
-function notFound() {
-  return { element: h("p", { class: "empty" }, "There is no such page. ", h("a", { href: "/", "data-link": true }, "All streams")), title: "Not found" };
+function notFound(path) {
+  return { title: "Not found", element: h("div", { class: "missing" }, h("h1", {}, "There is no such page"),
+    h("p", {}, h("code", {}, path), " is no address of this server. A link may be old, or cut short."),
+    h("p", {}, h("a", { href: "/", "data-link": true }, "To the first page"))) };
 }
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-link]");
+  const row = event.target.closest("a, button") ? null : event.target.closest(".rows tbody tr");
+  const link = row && getSelection().isCollapsed ? row.querySelector("a.row") : event.target.closest("a[data-link]");
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   go(link.getAttribute("href"));
 });
 addEventListener("popstate", show);
 
-search.form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (shown.view.search) shown.view.onSearch(search.value);
-  else go(search.value ? `/?q=${encodeURIComponent(search.value)}` : "/");
+// A search finds while one types; its Enter opens the row that has this name, or else the first.
+let finding = null;
+function find() {
+  clearTimeout(finding);
+  return shown.view.onSearch?.(search.value);
+}
+search.addEventListener("input", () => {
+  clearTimeout(finding);
+  finding = setTimeout(find, 200);
 });
-search.addEventListener("input", () => shown.view.onSearch?.(search.value));
+search.form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { view } = shown;
+  const text = search.value.trim();
+  if (!view.onSearch) {
+    go(text ? `/streams?q=${encodeURIComponent(text)}` : "/streams");
+    search.focus();
+    return;
+  }
+  await find();
+  if (!text || shown.view !== view) return;
+  const names = (row) => [row.textContent, row.closest("td, li")?.textContent.trim()];
+  (rows().find((row) => names(row).includes(text)) || rows()[0])?.click();
+});
 
-// Keys: "/" searches, j and k or the arrows walk through a list, Escape leaves the search or goes up.
+// Keys: "/" searches, j and k or the arrows walk through a list, also from the search, Escape
+// leaves the search or goes up.
 document.addEventListener("keydown", (event) => {
-  if (event.metaKey || event.ctrlKey || event.altKey) return;
+  if (event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const isSearching = document.activeElement === search;
   const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
-  if (event.key === "Escape" && document.activeElement === search) search.blur();
+  if (isSearching && event.key === "Escape") search.blur();
+  else if (isSearching && event.key === "ArrowDown") walk(event);
   else if (isTyping) return;
   else if (event.key === "/") { event.preventDefault(); search.focus(); search.select(); }
   else if (event.key === "Escape" && shown.view.up) go(shown.view.up);
   else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) walk(event);
 });
 
+const rows = () => [...document.querySelectorAll("a.row")];
+
 function walk(event) {
-  const rows = [...document.querySelectorAll("a.row")];
-  if (!rows.length) return;
-  const at = rows.indexOf(document.activeElement);
-  if (at < 0 && event.key.startsWith("Arrow")) return;
-  const step = event.key === "j" || event.key === "ArrowDown" ? 1 : -1;
+  const every = rows();
+  if (!every.length) return;
+  const at = every.indexOf(document.activeElement);
+  if (at < 0 && event.key.startsWith("Arrow") && document.activeElement !== search) return;
   event.preventDefault();
-  rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + step))].focus();
+  if (at === 0 && event.key === "ArrowUp") return search.focus();
+  const step = event.key === "j" || event.key === "ArrowDown" ? 1 : -1;
+  every[Math.max(0, Math.min(every.length - 1, at < 0 ? 0 : at + step))].focus();
 }
 
 const COLOURS = { auto: ["◐", "as the system"], light: ["☀", "light"], dark: ["☾", "dark"] };
@@ -139,7 +207,7 @@ colour(localStorage.getItem("colours") || "auto");
 
 show();
 get("/api/overview").then((found) => {
-  document.getElementById("root").textContent = printable(found.root);
+  document.getElementById("root").textContent = format.printable(found.root);
   document.getElementById("version").textContent =
     `pravega_spark ${found.version} · ${found.allow_changes ? "changes allowed by REST" : "read-only"}`;
 }).catch(() => {});

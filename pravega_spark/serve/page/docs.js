@@ -4,7 +4,6 @@ import { h, table } from "./dom.js";
 import { printable, printableLines } from "./format.js";
 import { get } from "./server.js";
 
-const main = document.getElementById("main");
 const VERBS = ["get", "post", "put", "delete"];
 
 function typeOf(schema) {
@@ -61,20 +60,36 @@ function operation(path, verb, found, known) {
     verb === "get" && path !== "/api/live" && tryIt(path, parameters));
 }
 
-const document_ = await get("/api/openapi.json").catch((error) => error);
-if (document_ instanceof Error) {
-  main.replaceChildren(h("p", { class: "problem" }, document_.message));
-} else {
-  const known = document_.components.schemas;
+function page(found) {
+  const known = found.components.schemas;
   const tags = new Map();
-  for (const [path, verbs] of Object.entries(document_.paths))
+  for (const [path, verbs] of Object.entries(found.paths))
     for (const verb of VERBS.filter((name) => verbs[name])) {
       const tag = verbs[verb].tags?.[0] || "Other";
       if (!tags.has(tag)) tags.set(tag, []);
       tags.get(tag).push(operation(path, verb, verbs[verb], known));
     }
-  main.replaceChildren(h("div", { class: "head" }, h("h1", {}, "REST API"), h("a", { href: "/api/openapi.json" }, "openapi.json")),
-    h("p", { class: "muted" }, document_.info.description.replaceAll("`", "").replaceAll("\n", " ")),
-    ...[...tags].map(([tag, operations]) => h("section", { "aria-label": tag, class: "operations" }, h("h2", {}, tag), operations)));
-  if (location.hash) document.getElementById(location.hash.slice(1))?.setAttribute("open", "");
+  return [h("p", { class: "muted" }, found.info.description.replaceAll("`", "").replaceAll("\n", " ")),
+    ...[...tags].map(([tag, operations]) => h("section", { "aria-label": tag, class: "operations" }, h("h2", {}, tag), operations))];
+}
+
+export function docsView() {
+  const body = h("div", { class: "loading" }, "…");
+
+  async function load() {
+    try {
+      body.replaceChildren(...page(await get("/api/openapi.json")));
+      const wanted = location.hash && document.getElementById(location.hash.slice(1));
+      if (wanted) { wanted.setAttribute("open", ""); wanted.scrollIntoView(); }
+    } catch (error) {
+      body.replaceChildren(h("p", { class: "problem" }, error.message));
+    }
+    body.className = "";
+  }
+
+  return {
+    title: "API",
+    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "REST API"), h("a", { href: "/api/openapi.json" }, "openapi.json")), body),
+    begin: load,
+  };
 }

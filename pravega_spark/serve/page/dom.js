@@ -33,16 +33,41 @@ export function wide(element, part) {
   return element;
 }
 
+// On a card a long text has the whole width.
+function cell([name, kind], shown) {
+  const made = h("td", { class: kind, "data-label": name }, shown);
+  if (/\S{14}|.{27}/s.test(made.textContent)) made.classList.add("long");
+  return made;
+}
+
+/**
+ * A table; a heading is a text, or a text and a kind: "num", "part" (its text is read, not seen).
+ * On a narrow screen one of more than three values a row shows each row as a card.
+ */
 export function table(headings, rows, options = {}) {
-  const head = headings.map((heading) => {
-    const [text, kind] = Array.isArray(heading) ? heading : [heading, null];
-    return h("th", { class: kind, scope: "col" }, text);
-  });
-  const kinds = headings.map((heading) => (Array.isArray(heading) ? heading[1] : null));
-  const body = rows.map((cells) =>
-    h("tr", {}, cells.map((cell, column) => h("td", { class: kinds[column] }, cell))));
+  const named = headings.map((heading) => (Array.isArray(heading) ? heading : [heading, null]));
+  const head = named.map(([text, kind]) =>
+    h("th", { class: kind, scope: "col" }, kind === "part" ? h("span", { class: "unseen" }, text) : text));
+  const body = rows.map((cells) => h("tr", {}, cells.map((shown, at) => cell(named[at], shown))));
+  const kinds = [options.class, named.filter(([, kind]) => kind !== "part").length > 3 && "cards"].filter(Boolean).join(" ");
   return h("div", { class: "scroll" },
-    h("table", { class: options.class }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+    h("table", { class: kinds || null }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+}
+
+/** Return a switch between [text, value] choices; `onChange` gets the value. */
+export function choice(label, choices, chosen, onChange) {
+  const buttons = choices.map(([text, value]) => h("button", { type: "button", "aria-pressed": String(value === chosen), onclick: (event) => {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.currentTarget));
+    onChange(value);
+  } }, text));
+  return h("span", { class: "switch", role: "group", "aria-label": label }, buttons);
+}
+
+/** Replace what an element shows; the link that has the focus keeps it. */
+export function renew(element, ...children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  element.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  if (focused) element.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
 export const column = (width, ...cards) => h("div", { class: `column ${width}` }, cards);

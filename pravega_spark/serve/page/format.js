@@ -57,6 +57,9 @@ export function ago(ms, now = Date.now()) {
 export const when = (ms) => (ms ? new Date(ms).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }) : "–");
 export const clock = (ms) =>
   new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+export const exactClock = (ms) =>
+  new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+export const clockSeconds = (ms) => new Date(ms).toLocaleTimeString([], { hourCycle: "h23" });
 export const dayAndClock = (ms) =>
   new Date(ms).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;

@@ -1,41 +1,93 @@
 // Requests to the server, with the token if it needs one, and the live updates.
+// A server that does not answer is waited for: no request fails for it, so a view keeps what it
+// shows, and gets its answer once the server is back.
 
+import { h } from "./dom.js";
+
+const PROBE_MS = 5000;
+const SILENCE_MS = 45000; // the server sends a heartbeat each 15 s
+const listeners = new Set();
+const held = new Map(); // what waits for the server, by address: each is asked once
 let asking = null;
+let away = null;
+let hurry = null;
+let heardMs = Date.now();
 
 const token = () => sessionStorage.getItem("token");
 
-function headers() {
-  return token() ? { Authorization: `Bearer ${token()}` } : {};
+/** Call back with "away" and the time of the last answer, and with "back". */
+export const onServer = (listener) => listeners.add(listener);
+
+/** Ask a server that is away without a pause. */
+export const tryNow = () => hurry?.();
+
+function tell(kind) {
+  for (const listener of listeners) listener(kind, heardMs);
 }
 
-function askToken() {
+function untilBack() {
+  away ??= probe().finally(() => { away = null; tell("back"); });
+  return away;
+}
+
+async function probe() {
+  tell("away");
+  for (let pause = 1000; ; pause = Math.min(pause * 2, PROBE_MS)) {
+    await new Promise((resolve) => { hurry = resolve; setTimeout(resolve, pause); });
+    const options = { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PROBE_MS) };
+    if ((await fetch("/ping", options).catch(() => null))?.ok) return;
+  }
+}
+
+/** Ask for the token; the one that was refused is said to be wrong. */
+function askToken(refused) {
   asking ??= new Promise((resolve) => {
-    const dialog = document.getElementById("token-dialog");
-    const input = document.getElementById("token");
-    input.value = "";
+    const input = h("input", { id: "token", type: "password", autocomplete: "off", "aria-label": "Token", required: true, maxlength: 1000 });
+    const dialog = h("dialog", { id: "token-dialog", "aria-labelledby": "token-title" },
+      h("form", { method: "dialog" }, h("h2", { id: "token-title" }, "This server needs its token"),
+        refused && h("p", { class: "problem", role: "alert" }, "The server refused this token. Look at its token file, and try again."),
+        h("p", {}, "It is kept for this tab only, and sent with each request."), input, h("button", { value: "ok" }, "Open")));
     dialog.addEventListener("close", () => {
-      sessionStorage.setItem("token", input.value);
+      sessionStorage.setItem("token", input.value.trim());
+      dialog.remove();
       asking = null;
       resolve();
     }, { once: true });
+    document.body.append(dialog);
     dialog.showModal();
   });
   return asking;
 }
 
+// A header has no other characters than these: fetch would fail as if the server were away.
+const isHeader = (text) => /^[\x21-\x7e]*$/.test(text);
+
+// A proxy answers so for a server that does not.
+const isProxys = (response) => [502, 503, 504].includes(response.status)
+  && !response.headers.get("content-type")?.startsWith("application/json");
+
 async function request(path, options) {
   for (;;) {
-    const response = await fetch(path, { ...options, headers: headers(), credentials: "omit" });
-    if (response.status !== 401) return response;
-    await askToken();
+    if (away) await away;
+    const sent = token() || "";
+    let response = null;
+    try {
+      const headers = sent && isHeader(sent) ? { Authorization: `Bearer ${sent}` } : {};
+      response = await fetch(path, { ...options, headers, credentials: "omit" });
+    } catch (error) {
+      if (options.signal?.aborted) throw error;
+    }
+    if (!response || isProxys(response)) await untilBack();
+    else if (response.status === 401) { if (sent === (token() || "")) await askToken(sent); }
+    else {
+      heardMs = Date.now();
+      return response;
+    }
   }
 }
 
-/** Return the JSON of a path; throw an Error with the server's message. */
-export async function get(path, query = {}) {
-  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
-  const text = new URLSearchParams(given).toString();
-  const response = await request(text ? `${path}?${text}` : path, {});
+async function ask(address) {
+  const response = await request(address, {});
   const body = await response.json().catch(() => null);
   if (response.ok) return body;
   const error = new Error(body?.error?.message || `The server answered ${response.status}.`);
@@ -43,30 +95,54 @@ export async function get(path, query = {}) {
   throw error;
 }
 
-/** Call back for each live event until the signal aborts; connects again after a pause. */
-export async function live(stream, signal, onEvent, onState) {
+/** Return the JSON of a path; throw an Error with the server's message. */
+export function get(path, query = {}) {
+  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
+  const text = new URLSearchParams(given).toString();
+  const address = text ? `${path}?${text}` : path;
+  if (!away) return ask(address);
+  if (!held.has(address)) held.set(address, ask(address).finally(() => held.delete(address)));
+  return held.get(address);
+}
+
+/** Call back for each live event until the signal aborts; connects again after a pause. `opened` is {stream?, group?}. */
+export async function live(opened, signal, onEvent, onState) {
   for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
+    let said = null;
     try {
-      const query = stream ? `?stream=${encodeURIComponent(stream)}` : "";
-      const response = await request(`/api/live${query}`, { signal });
-      if (!response.ok) throw new Error(String(response.status));
+      const query = new URLSearchParams(Object.entries(opened).filter(([, name]) => name)).toString();
+      const response = await request(query ? `/api/live?${query}` : "/api/live", { signal });
+      if (!response.ok) {
+        said = (await response.json().catch(() => null))?.error?.message || `The server answered ${response.status}.`;
+        throw new Error(said);
+      }
       onState("on");
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
-        const { value, done } = await reader.read();
+        const { value, done } = await readSoon(reader);
         if (done) break;
+        heardMs = Date.now();
         pause = 1000;
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();
         for (const part of parts) dispatch(part, onEvent);
       }
-    } catch (error) {
+    } catch {
       if (signal.aborted) return;
     }
-    onState("trouble");
+    onState("trouble", said);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
+}
+
+// A connection that died without a word is silent for ever.
+async function readSoon(reader) {
+  let timer = null;
+  const silence = new Promise((resolve) => { timer = setTimeout(() => resolve({ done: true }), SILENCE_MS); });
+  const found = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(timer));
+  if (found.done) reader.cancel().catch(() => {});
+  return found;
 }
 
 function dispatch(part, onEvent) {

@@ -16,7 +16,7 @@ export const lag = (row) => {
 function readers(found) {
   if (!found.readers.length) return empty("Nobody reads this stream as a group or subscriber.");
   const most = Math.max(...found.readers.map((row) => row.lag_events || 0), 1);
-  return table(["Who", "Readers", "Behind", ["", "wide"], "Holds data"], found.readers.map((row) => [
+  return table(["Who", "Readers", "Behind", ["Compared", "part"], "Holds data"], found.readers.map((row) => [
     row.name.includes("/") ? h("a", { href: format.link("groups", ...row.name.split("/")), "data-link": true }, row.name)
       : [row.name, " ", h("span", { class: "chip" }, "subscriber")],
     row.kind === "subscriber" ? "–" : row.readers.length ? row.readers.join(", ") : h("span", { class: "muted" }, "none online"),
@@ -36,7 +36,7 @@ function retention(found) {
       ? `A run now would delete ${format.plural(found.goes_events, "event")} (${format.bytes(found.goes_bytes)}): ${found.decision}.`
       : `A run now would delete nothing: ${found.decision}.`),
     found.goes_events > 0 && meter(found.goes_events / whole, "gone"),
-    holders.length > 0 && table(["Kept for", ["Events", "num"], ["Size", "num"], ""], holders),
+    holders.length > 0 && table(["Kept for", ["Events", "num"], ["Size", "num"], ["Share", "part"]], holders),
     found.loses.map((text) => h("p", { class: "problem" }, `would lose unread data: ${text}`)),
     found.idle.map((text) => h("p", { class: "problem" }, `expires: ${text}`)),
     found.overdue && h("p", {}, h("span", { class: "chip warn" }, found.overdue)));
@@ -66,7 +66,7 @@ function watermarks(found) {
 function storage(found) {
   const stored = found.parts.filter((row) => row.files && row.kind !== "swept");
   return h("div", {}, h("p", {}, `${format.plural(found.files, "file")}, ${format.bytes(found.size_bytes)}`),
-    table(["Kind", ["Files", "num"], ["Size", "num"], ""], stored.map((row) => [
+    table(["Kind", ["Files", "num"], ["Size", "num"], ["Share", "part"]], stored.map((row) => [
       h("span", { title: row.reason }, row.kind), format.count(row.files), format.bytes(row.size_bytes),
       meter(row.size_bytes / Math.max(1, found.size_bytes))])));
 }
@@ -98,14 +98,14 @@ function events(found) {
     h("span", { class: "small muted" }, h("code", {}, `${row.segment}:${row.offset}`), " ",
       row.routing_key !== null && [h("span", { class: "chip", title: row.routing_key }, row.routing_key), " "],
       `${format.ago(row.timestamp_ms)}, ${format.bytes(row.size_bytes)}`),
-    h("pre", {}, row.text ?? `base64: ${row.base64}`, row.is_cut ? " …" : ""))));
+    h("pre", { tabindex: 0 }, row.text ?? `base64: ${row.base64}`, row.is_cut ? " …" : ""))));
 }
 
 function activeSegments(rows) {
-  const most = Math.max(...rows.map((row) => row.events_per_second), 0.001);
-  return table(["Segment", "Keys", ["Events/s", "num"], ""], rows.slice(0, 100).map((row) => [
+  const most = Math.max(...rows.map((row) => row.events_per_second ?? 0), 0.001);
+  return table(["Segment", "Keys", ["Events/s", "num"], ["Compared", "part"]], rows.slice(0, 100).map((row) => [
     h("code", {}, row.segment), h("code", { class: "nowrap" }, `${+row.low.toFixed(4)} – ${+row.high.toFixed(4)}`), format.rate(row.events_per_second),
-    meter(row.events_per_second / most)]));
+    meter((row.events_per_second ?? 0) / most)]));
 }
 
 /** Return the cards, and how to load them; the storage is listed only once it is seen. */

@@ -1,11 +1,11 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
-import { card, column, h } from "./dom.js";
+import { card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
-import { area } from "./charts.js";
 import { drawPicture } from "./picture.js";
 import { panelsOf } from "./stream_panels.js";
 import { stateChip, tagChips, tile } from "./streams_view.js";
+import { trafficCards } from "./traffic_view.js";
 import * as format from "./format.js";
 
 const PAUSE = 4000;
@@ -20,20 +20,22 @@ export function streamView(scope, stream) {
   const base = `/api/streams/${encodeURIComponent(scope)}/${encodeURIComponent(stream)}`;
   const marks = h("span");
   const tiles = h("div", { class: "tiles" });
-  const chart = h("div", { class: "loading" });
+  const traffic = trafficCards(base);
   const picture = h("div", { class: "loading" });
   const facts = h("dl", { class: "facts" });
   const panels = panelsOf(base);
   const grid = h("div", { class: "grid" });
   let data = null;
-  let byEpoch = false;
+  const shown = { byEpoch: false, isRelative: false };
   let version = null;
   let loadedAt = 0;
   let waiting = null;
   let details = null;
 
   function drawRow(row) {
-    marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ", ...tagChips(row.tags));
+    marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ",
+      row.future_ms && h("span", { class: "chip warn", title: "Times of commits never decrease, so those of this log tell nothing until then." },
+        `a commit of the future: ${format.when(row.future_ms)}`) || "", " ", ...tagChips(row.tags));
     tiles.replaceChildren(
       tile(format.rate(row.events_per_second), "in the last minute", "events/s"),
       tile(format.bytes(row.bytes_per_second), "a second"),
@@ -41,12 +43,6 @@ export function streamView(scope, stream) {
       tile(format.bytes(row.size_bytes), "of events"),
       tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
       tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
-    drawChart(row);
-  }
-
-  function drawChart(row) {
-    chart.className = "";
-    if (chart.clientWidth) chart.replaceChildren(area(row.series, Date.now(), Math.max(300, chart.clientWidth)));
   }
 
   function drawFacts() {
@@ -66,7 +62,7 @@ export function streamView(scope, stream) {
   }
 
   function drawSegments() {
-    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, byEpoch); }
+    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, shown); }
   }
 
   async function load() {
@@ -91,29 +87,24 @@ export function streamView(scope, stream) {
     waiting = setTimeout(() => { waiting = null; if (grid.isConnected) load(); }, Math.max(0, loadedAt + PAUSE - Date.now()));
   }
 
-  const choice = (text, value) => h("button", { type: "button", "aria-pressed": String(byEpoch === value), onclick: (event) => {
-    byEpoch = value;
-    for (const other of event.target.parentElement.children) other.setAttribute("aria-pressed", String(other === event.target));
-    drawSegments();
-  } }, text);
-
   grid.append(
-    column("two-thirds", card("Events a second", "in each minute of the last hour", chart)),
-    column("third", card("Configuration", "", facts)),
+    ...traffic.element,
     card("Segments over time", "keys upwards, time to the right, colour by rate", picture,
-      h("span", { class: "switch", role: "group", "aria-label": "Width of epochs" }, choice("time", false), choice("epochs", true))),
+      [choice("Colours", [["rates", false], ["compared", true]], false, (value) => { shown.isRelative = value; drawSegments(); }),
+      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { shown.byEpoch = value; drawSegments(); })]),
     column("two-thirds", ...panels.left),
-    column("third", ...panels.right));
+    column("third", card("Configuration", "", facts), ...panels.right));
 
   return {
     title: `${scope}/${stream}`,
     stream: `${scope}/${stream}`,
-    up: "/",
+    up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
-      new ResizeObserver(() => { drawSegments(); if (details) drawChart(details.row); }).observe(grid);
+      traffic.begin(signal);
+      new ResizeObserver(drawSegments).observe(grid);
       const timer = setInterval(() => panels.age(), 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },

@@ -8,9 +8,9 @@ import * as format from "./format.js";
 const PAGE = 100;
 const COLUMNS = [
   ["stream", "Stream", "", (row) => `${row.scope}/${row.stream}`],
-  ["rate", "Events/s", "num", (row) => row.events_per_second],
+  ["rate", "Events/s", "num", (row) => row.events_per_second ?? -1],
   [null, "Last hour", ""],
-  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second],
+  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second ?? -1],
   ["events", "Events", "num", (row) => row.events],
   ["size", "Size", "num", (row) => row.size_bytes],
   ["segments", "Segments", "num", (row) => row.segments],
@@ -21,7 +21,7 @@ export const stateChip = (state) =>
   state === "ACTIVE" ? null : h("span", { class: `chip ${state === "DAMAGED" ? "bad" : "warn"}` }, state.toLowerCase());
 
 export const tagChips = (tags) => tags.map((tag) =>
-  h("a", { class: "chip", href: `/?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
+  h("a", { class: "chip", href: `/streams?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
 
 export function streamsView() {
   const query = new URLSearchParams(location.search);
@@ -37,7 +37,7 @@ export function streamsView() {
     const given = { ...wanted, ...changes };
     const parts = Object.entries({ q: given.q, sort: given.sort === "stream" ? "" : given.sort, down: given.down ? "1" : "", after: given.after })
       .filter(([, value]) => value);
-    return parts.length ? `/?${new URLSearchParams(parts)}` : "/";
+    return parts.length ? `/streams?${new URLSearchParams(parts)}` : "/streams";
   }
 
   function sorted() {
@@ -61,17 +61,18 @@ export function streamsView() {
 
   function line(row) {
     const name = `${row.scope}/${row.stream}`;
-    return h("tr", { "data-stream": name, onclick: (event) => { if (!event.target.closest("a")) event.currentTarget.querySelector("a.row").click(); } },
-      h("td", {}, h("span", { class: "muted" }, `${row.scope}/`),
+    const cell = (label, kind, ...shown) => h("td", { class: kind, "data-label": label }, shown);
+    return h("tr", { "data-stream": name },
+      cell("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
         h("a", { class: "row", href: format.link("streams", row.scope, row.stream), "data-link": true }, row.stream),
         " ", stateChip(row.state), " ", tagChips(row.tags)),
-      h("td", { class: "num" }, format.rate(row.events_per_second)),
-      h("td", {}, row.series.length ? spark(row.series, name) : "–"),
-      h("td", { class: "num" }, row.bytes_per_second ? format.bytes(row.bytes_per_second) : "0"),
-      h("td", { class: "num" }, format.count(row.events)),
-      h("td", { class: "num" }, format.bytes(row.size_bytes)),
-      h("td", { class: "num" }, format.count(row.segments)),
-      h("td", { class: "num muted" }, format.ago(row.updated_ms)));
+      cell("Events/s", "num", format.rate(row.events_per_second)),
+      cell("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
+      cell("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
+      cell("Events", "num", format.count(row.events)),
+      cell("Size", "num", format.bytes(row.size_bytes)),
+      cell("Segments", "num", format.count(row.segments)),
+      cell("Last commit", "num muted", format.ago(row.updated_ms)));
   }
 
   function draw() {
@@ -92,7 +93,7 @@ export function streamsView() {
     const body = h("tbody", {}, every.map(line));
     const more = pager();
     list.replaceChildren(h("div", { class: "scroll" },
-      h("table", { class: "rows" }, h("thead", {}, h("tr", {}, COLUMNS.map(heading))), body)), ...(more ? [more] : []));
+      h("table", { class: "rows cards" }, h("thead", {}, h("tr", {}, COLUMNS.map(heading))), body)), ...(more ? [more] : []));
     if (focused) body.querySelector(`tr[data-stream="${CSS.escape(focused)}"] a.row`)?.focus({ preventScroll: true });
   }
 
@@ -106,7 +107,10 @@ export function streamsView() {
 
   async function load() {
     try {
-      page = await get("/api/streams", { search: wanted.q, after: wanted.after, limit: PAGE });
+      const [q, after] = [wanted.q, wanted.after];
+      const found = await get("/api/streams", { search: q, after, limit: PAGE });
+      if (q !== wanted.q || after !== wanted.after) return;
+      page = found;
       rows.clear();
       for (const row of page.streams) rows.set(`${row.scope}/${row.stream}`, row);
       list.className = "";
@@ -124,7 +128,6 @@ export function streamsView() {
       : overview ? h("span", { class: "chip good" }, "maintenance on time") : "");
   }
 
-  let waiting = null;
   return {
     title: wanted.q || "Streams",
     element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Streams"), upkeep), tiles, h("section", { class: "card", "aria-label": "Streams" }, list)),
@@ -138,16 +141,13 @@ export function streamsView() {
         else isNew = true;
       }
       if (page) draw();
-      if (isNew && page && page.total <= PAGE && !wanted.q) load();
+      if (isNew && page && (page.total <= PAGE || rows.size < PAGE) && !wanted.q) load();
     },
     onSearch(text) {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => {
-        wanted.q = text;
-        wanted.after = null;
-        history.replaceState(null, "", address({}));
-        load();
-      }, 200);
+      wanted.q = text;
+      wanted.after = null;
+      history.replaceState(null, "", address({}));
+      return load();
     },
   };
 }

@@ -33,6 +33,6 @@ export function tablesView() {
     search: "Search tables",
     element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Key-value tables")), h("section", { class: "card", "aria-label": "Key-value tables" }, list)),
     begin: (signal) => repeat(load, signal),
-    onSearch(text) { wanted.search = text; wanted.after = null; load(); },
+    onSearch(text) { wanted.search = text; wanted.after = null; return load(); },
   };
 }

@@ -8,21 +8,18 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.serve import watch as serve_watch
-from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.watch import RootWatch, StreamWatch
 from tests.harness.lively_root import HOSTILE, make_lively_root
-from tests.harness.web_world import BEARER, TOKEN, new_manager, web_client
+from tests.harness.web_world import BEARER, HIDING, TOKEN, new_manager, web_client
 
 FLIGHTS = "/api/streams/nyc/flights"
 PANELS = ("", "/segments", "/readers", "/retention", "/transactions", "/watermarks", "/storage")
@@ -190,47 +187,6 @@ def test_history_goes_back_page_by_page_to_the_creation(
     assert all(low == high + 1 for (_, low), (high, _) in itertools.pairwise(versions))
 
 
-def test_events_show_text_bytes_and_hostile_text_as_data(client: TestClient) -> None:
-    (event,) = get(client, "/api/streams/nyc/weather/events")["events"]
-    assert (event["text"], event["routing_key"], event["is_cut"]) == (HOSTILE, HOSTILE, False)
-    clicks = get(client, "/api/streams/shop/clicks/events", limit=5)["events"]
-    assert len(clicks) == 5
-    assert all(row["text"] is None and row["base64"].startswith("AAH/") for row in clicks)
-
-
-def test_a_long_event_is_cut_at_a_character() -> None:
-    manager = new_manager()
-    manager.create_stream("nyc/f")
-    with manager.create_writer("nyc/f") as writer:
-        writer.write_event("ä" * 3_000)
-        writer.write_event("x" + "ä" * 3_000)
-    with web_client(manager) as client:
-        rows = get(client, "/api/streams/nyc/f/events")["events"]
-    assert [row["text"].strip("xä") for row in rows] == ["", ""]
-    assert {row["is_cut"] for row in rows} == {True}
-    assert {row["size_bytes"] for row in rows} == {6_000, 6_001}
-
-
-def test_rows_of_a_typed_stream_are_shown_as_json() -> None:
-    manager = new_manager()
-    columns = pa.schema([("carrier", pa.string()), ("day", pa.date32())])
-    manager.create_stream("nyc/f", StreamConfiguration(schema=columns))
-    with manager.create_writer("nyc/f") as writer:
-        writer.write_event({"carrier": "UA", "day": date(2026, 1, 2)})
-        writer.write_event({"carrier": "ä" * 3_000})
-    with web_client(manager) as client:
-        rows = get(client, "/api/streams/nyc/f/events")["events"]
-    long, short = sorted(rows, key=lambda row: -row["offset"])
-    assert short["text"] == '{"carrier": "UA", "day": "2026-01-02"}'
-    assert (short["is_cut"], short["size_bytes"], long["is_cut"]) == (False, 6, True)
-
-
-def test_hidden_events_are_403_and_nothing_else_is(manager: StreamManager) -> None:
-    with web_client(manager, hide_events=True) as client:
-        assert client.get(f"{FLIGHTS}/events").status_code == 403
-        assert client.get(FLIGHTS).status_code == 200
-
-
 @pytest.mark.parametrize("panel", [*PANELS, *LOG_PANELS])
 def test_panels_of_a_stream_without_one_are_404(client: TestClient, panel: str) -> None:
     for stream in ("nyc/none", "none/flights", "nyc/_kv", f"nyc/{'x' * 300}"):
@@ -322,7 +278,7 @@ def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_aga
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_watch, "MAX_WATCHES", 100)
-    watch = RootWatch(ServedRoot(manager), AnswerCache(), 3.0)
+    watch = RootWatch(ServedRoot(manager), 3.0)
     names = [f"nyc/s{number}" for number in range(103)]
     last: dict[str, StreamWatch] = {}
     found = 0
@@ -356,7 +312,7 @@ def test_the_openapi_document_describes_every_operation_completely(manager: Stre
         answers = operation["responses"]
         assert "422" not in answers, path
         assert "401" in answers, path
-        assert ("403" in answers) == (verb != "get" or path.endswith("/events")), path
+        assert ("403" in answers) == (verb != "get" or path in HIDING), path
         for status, answer in answers.items():
             assert answer["description"], (path, status)
             if status >= "400":
@@ -413,24 +369,6 @@ def test_pages_of_lists_have_every_name_also_of_scopes_that_begin_alike() -> Non
                 if after is None:
                     break
             assert found == sorted(f"{s}/{prefix}{n}" for s in scopes for n in ("x", "y"))
-
-
-def test_last_events_are_the_newest_ones_of_any_segment() -> None:
-    manager = new_manager()
-    manager.create_stream("nyc/f", StreamConfiguration(scaling=ScalingPolicy.fixed(40)))
-    with manager.create_writer("nyc/f") as writer:
-        for number in range(300):
-            writer.write_event(b"%d" % number, routing_key=f"k{number}").result()
-    with web_client(manager) as client:
-        newest = [str(n) for n in range(299, 249, -1)]
-        assert [
-            e["text"] for e in get(client, "/api/streams/nyc/f/events", limit=50)["events"]
-        ] == (newest)
-        ids = [s.segment_id for s in manager.segments("nyc/f")]
-        manager.scale_stream("nyc/f", ids[:2], [(0.0, 0.01), (0.01, 0.02), (0.02, 0.05)])
-        assert [
-            e["text"] for e in get(client, "/api/streams/nyc/f/events", limit=50)["events"]
-        ] == (newest)
 
 
 def test_a_stream_that_was_truncated_whole_has_no_bytes() -> None:

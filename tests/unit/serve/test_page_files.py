@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from pravega_spark.serve.page_files import FOLDER
-from tests.harness.web_world import new_manager, web_client
+from tests.harness.web_world import TOKEN, new_manager, web_client
 
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
@@ -25,15 +25,38 @@ def client() -> Iterator[TestClient]:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/streams", "/streams/nyc/f", "/groups", "/groups/nyc/g", "/tables", "/streams/a/b?q=1"],
+    [
+        *("/", "/streams", "/streams/nyc/f", "/streams/a/b?q=1", "/api/docs"),
+        *("/groups", "/groups/nyc/g", "/tables"),
+    ],
 )
 def test_every_address_of_the_page_is_a_deep_link(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.text) == (200, (FOLDER / "index.html").read_text())
 
 
-def test_the_api_has_a_page_of_its_own(client: TestClient) -> None:
-    assert "docs.js" in client.get("/api/docs").text
+@pytest.mark.parametrize("path", ["/x", "/streams/nyc", "/streams/a/b/c", "/favicon.ico"])
+def test_an_unknown_address_is_404_with_the_page_for_a_browser_and_json_for_a_program(
+    client: TestClient, path: str
+) -> None:
+    shown = client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (shown.status_code, shown.text) == (404, (FOLDER / "index.html").read_text())
+    assert client.get(path).json()["error"]["type"] == "HTTPError"
+    assert client.post(path, headers={"Accept": "text/html"}).status_code != 200
+
+
+@pytest.mark.parametrize("path", ["/api/x", "/v1/x", "/v1/scopes/none", "/static/x.js"])
+def test_an_address_of_data_that_is_none_is_json_for_a_browser_too(
+    client: TestClient, path: str
+) -> None:
+    answer = client.get(path, headers={"Accept": "text/html"})
+    assert (answer.status_code, list(answer.json())) == (404, ["error"])
+
+
+def test_an_unknown_address_is_404_without_the_token_too() -> None:
+    with web_client(new_manager(), token=TOKEN) as client:
+        assert client.get("/x", headers={"Accept": "text/html"}).status_code == 404
+        assert client.get("/api/x", headers={"Accept": "text/html"}).status_code == 401
 
 
 def test_scripts_import_each_other_without_a_circle() -> None:
@@ -75,11 +98,10 @@ def test_no_script_can_make_markup_or_code_of_a_text(name: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["index.html", "docs.html"])
-def test_documents_have_no_inline_script_or_style(name: str) -> None:
-    text = (FOLDER / name).read_text()
+def test_the_document_has_no_inline_script_or_style() -> None:
+    text = (FOLDER / "index.html").read_text()
     assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=", text) == []
 
 
 def test_the_page_is_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 100_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 160_000

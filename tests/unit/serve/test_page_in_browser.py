@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pravega_spark import StreamManager
-from tests.harness.browser import BrowserTab, browser_tab, find_browser
+from tests.harness.browser import BrowserTab, needs_browser
 from tests.harness.lively_root import HOSTILE, make_lively_root
+from tests.harness.page_server import page_server
+from tests.harness.tcp_proxy import Network, tcp_proxy
 from tests.harness.web_world import TOKEN
 
-BROWSER = find_browser()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed (apt install chromium)"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 UNNAMED = """
 [...document.querySelectorAll('button, a, input, [role=img], [tabindex="0"]')].filter(element =>
   !(element.getAttribute('aria-label') || element.textContent.trim() || element.title)).length
 """
 """How many elements a screen reader could not name."""
 BOXES = "document.querySelectorAll('.picture g[data-segment]').length"
-
-
-@contextmanager
-def server(root: Path, *options: str, token: str = "") -> Iterator[str]:
-    """Yield the URL of a server process at a free port; it ends by SIGTERM with status 0."""
-    command = [sys.executable, "-m", "pravega_spark.cli", "serve", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--root", str(root), "--poll", "0.5", *options],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PRAVEGA_SPARK_SERVE_TOKEN": token},
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[0].rstrip("/")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        process.stdout.close()
-    assert process.returncode in (0, -signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +29,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def tab() -> Iterator[BrowserTab]:
-    assert BROWSER is not None
-    with browser_tab(BROWSER) as opened:
-        yield opened
-
-
 def test_the_page_shows_streams_follows_them_and_draws_their_segments(
     root: Path, tab: BrowserTab
 ) -> None:
-    with server(root) as url:
-        tab.open(f"{url}/")
+    with page_server(root) as url:
+        tab.open(f"{url}/streams")
         tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
         names = tab.run("[...document.querySelectorAll('a.row')].map(a => a.textContent)")
         assert names == ["flights", "weather", "clicks", "orders", "payments", "retired"]
@@ -126,22 +91,129 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
         assert [p for p in tab.problems if expected not in p] == []
 
 
-def test_a_server_with_a_token_asks_for_it_once(root: Path, tab: BrowserTab) -> None:
-    with server(root, token=TOKEN) as url:
-        tab.open(f"{url}/")
+def test_a_server_with_a_token_asks_for_it_and_says_that_one_is_wrong(
+    root: Path, tab: BrowserTab
+) -> None:
+    def give(token: str) -> None:
+        tab.wait_for("document.activeElement.id === 'token' && !document.activeElement.value")
+        tab.write(token)
+        tab.press("Enter")
+
+    refused = "document.querySelector('#token-dialog [role=alert]')"
+    with page_server(root, token=TOKEN) as url:
+        tab.open(f"{url}/streams")
         tab.wait_for("document.getElementById('token-dialog').open")
+        assert tab.run(f"{refused} === null")
         assert tab.run("document.querySelectorAll('tr[data-stream]').length") == 0
-        tab.run(f"document.getElementById('token').value = {TOKEN!r}")
-        tab.run("document.querySelector('#token-dialog button').click()")
+        give("another-token-of-some-length")
+        tab.wait_for(f"{refused}.textContent.includes('refused')")
+        give("a token that no header can have: \u202e")
+        tab.wait_for(f"{refused}.textContent.includes('refused')")
+        give(TOKEN)
         tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
+        assert tab.run("document.getElementById('token-dialog') === null")
         tab.open(f"{url}/streams/nyc/flights")
         tab.wait_for(f"{BOXES} > 10")
         assert not any(TOKEN in asked for asked in tab.requests)
 
 
+def test_the_page_of_a_server_that_is_away_says_so_and_comes_back_by_itself(
+    root: Path, tab: BrowserTab
+) -> None:
+    away = "!document.getElementById('away').hidden"
+    cell = "document.querySelector('tr[data-stream=\"shop/orders\"]').cells[4].textContent"
+    with page_server(root) as upstream, tcp_proxy(upstream) as proxy:
+        tab.open(f"{proxy.url}/streams")
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
+        before = int(tab.run(cell))
+
+        # It keeps what it shows, and shows what came meanwhile.
+        proxy.network = Network.REFUSE
+        tab.wait_for(
+            f"{away} && document.getElementById('away').innerText.includes('not answered')"
+        )
+        assert tab.run("document.getElementById('live').textContent") == "connection lost"
+        assert tab.run("document.querySelectorAll('tr[data-stream]').length") == 6
+        with StreamManager(root).create_writer("shop/orders") as writer:
+            writer.write_event(b"while the server was away", routing_key="x")
+        proxy.network = Network.GOOD
+        tab.wait_for(f"!({away}) && document.getElementById('live').dataset.state === 'on'")
+        tab.wait_for(f"{cell} === '{before + 1}'")
+
+        # After a click it gets what the new view shows.
+        proxy.network = Network.REFUSE
+        tab.wait_for(away)
+        tab.run("document.querySelector('[data-nav=groups]').click()")
+        tab.wait_for("document.querySelector('h1').textContent === 'Reader groups'")
+        assert tab.run(away)
+        assert not tab.run("document.body.innerText.includes('Failed to fetch')")
+        proxy.network = Network.GOOD
+        tab.run("document.querySelector('#away button').click()")
+        tab.wait_for(f"!({away}) && document.body.innerText.includes('fulfilment')")
+
+
+def test_in_the_search_arrows_walk_and_enter_opens(root: Path, tab: BrowserTab) -> None:
+    found = "[...document.querySelectorAll('a.row')].map(a => a.textContent).join()"
+    with page_server(root) as url:
+        tab.open(f"{url}/groups/nyc/archive")
+        tab.wait_for("document.body.innerText.includes('last checkpoint')")
+        tab.press("/")
+        tab.write("raw")
+        tab.press("Enter")  # on a page without a list: to the streams that match
+        tab.wait_for(f"{found} === 'flights,clicks'")
+        assert tab.run("location.pathname + location.search") == "/streams?q=raw"
+        tab.press("ArrowDown")
+        tab.press("ArrowDown")
+        tab.wait_for("document.activeElement.textContent === 'clicks'")
+        tab.press("ArrowUp")
+        tab.press("ArrowUp")
+        tab.wait_for("document.activeElement.id === 'search'")
+        tab.press("ArrowDown")
+        tab.press("Enter")
+        tab.wait_for("location.pathname === '/streams/nyc/flights'")
+
+        # Enter in the search opens what has the name, however quickly it follows the name.
+        tab.open(f"{url}/streams")
+        tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
+        tab.press("/")
+        tab.write("orders")
+        tab.press("Enter")
+        tab.wait_for("location.pathname === '/streams/shop/orders'")
+
+
+def test_an_unknown_address_has_the_pages_frame_and_a_way_on(root: Path, tab: BrowserTab) -> None:
+    with page_server(root) as url:
+        for path in ("/nowhere/at/all", "/streams/nyc/%E0%A4%A"):
+            tab.open(url + path)
+            tab.wait_for("document.querySelector('h1').textContent === 'There is no such page'")
+            assert tab.run("document.title") == "Not found · pravega_spark"
+            tab.run("document.querySelector('main a').click()")
+            tab.wait_for("location.pathname === '/'")
+
+
+def test_on_a_phone_each_stream_is_a_card_with_its_sparkline_up_to_now(
+    root: Path, tab: BrowserTab
+) -> None:
+    with page_server(root) as url:
+        tab.open(f"{url}/streams", width=390, height=844)
+        tab.wait_for("document.querySelectorAll('tr[data-stream] svg.spark').length === 6")
+        spark = "document.querySelector('tr[data-stream] svg.spark').getBoundingClientRect()"
+        card = "document.querySelector('tr[data-stream]').getBoundingClientRect()"
+        assert tab.run(f"{spark}.right <= innerWidth && {spark}.width > 300")
+        assert tab.run(f"Math.abs({spark}.right - {card}.right) < 2")
+        label = "getComputedStyle(document.querySelector('td.trend'), '::after').content"
+        assert tab.run(label) == '"now"'
+        names = "[...document.querySelector('tr[data-stream]').cells].map(td => td.dataset.label)"
+        assert tab.run(names)[1:4] == ["Events/s", "Last hour", "Bytes/s"]
+        assert tab.run("document.querySelector('header').offsetHeight") < 60
+        tab.press("/")
+        tab.wait_for("document.getElementById('search').offsetWidth > 300")
+
+
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colours: str) -> None:
-    with server(root) as url:
+    with page_server(root) as url:
         tab.colours(colours)
         tab.open(f"{url}/streams/nyc/flights")
         tab.wait_for(f"{BOXES} > 10")
@@ -149,3 +221,4 @@ def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colour
         brightness = sum(map(int, ground[4:-1].split(","))) / 3
         assert (brightness > 200) == (colours == "light")
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.faint_texts() == []

@@ -227,18 +227,20 @@ def test_threads_that_decide_during_a_commit_share_the_next_one() -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM, 2)
     several = [written(stream, [("a", b"%d" % n)]) for n in range(8)]
-    all_waiting = threading.Barrier(len(several) + 1)
+    all_decide, log_is_busy = threading.Barrier(len(several) + 1), threading.Event()
 
     def hook(operation: str, key: str) -> None:
         if "/transactions/" in key and operation == "put_if_absent":
-            all_waiting.wait(60)
+            all_decide.wait(60)
+            log_is_busy.wait(60)
 
     store.hook = hook
     threads = [threading.Thread(target=txn.commit) for txn in several]
     for thread in threads:
         thread.start()
-    with stream.log._lock:  # busy
-        all_waiting.wait(60)
+    all_decide.wait(60)  # each of them has read the log, for which it takes the lock, too
+    with stream.log._lock:
+        log_is_busy.set()
         deadline = time.monotonic() + 60
         while len(txn_commit.known_decisions(stream)._closed) < len(several):
             assert time.monotonic() < deadline
