@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-_STARTS = (threading.Thread, "start"), (threading.Thread, "run")
-_MEETINGS = (
+_STARTS: tuple[tuple[type, str], ...] = ((threading.Thread, "start"), (threading.Thread, "run"))
+_MEETINGS: tuple[tuple[type, str], ...] = (
     (threading.Event, "set"),
     (threading.Event, "wait"),
     (threading.Condition, "wait"),
