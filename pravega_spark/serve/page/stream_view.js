@@ -26,7 +26,7 @@ export function streamView(scope, stream) {
   const panels = panelsOf(base);
   const grid = h("div", { class: "grid" });
   let data = null;
-  let byEpoch = false;
+  const shown = { byEpoch: false, isRelative: false };
   let version = null;
   let loadedAt = 0;
   let waiting = null;
@@ -62,7 +62,7 @@ export function streamView(scope, stream) {
   }
 
   function drawSegments() {
-    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, byEpoch); }
+    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, shown); }
   }
 
   async function load() {
@@ -90,16 +90,17 @@ export function streamView(scope, stream) {
   grid.append(
     ...traffic.element,
     card("Segments over time", "keys upwards, time to the right, colour by rate", picture,
-      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { byEpoch = value; drawSegments(); })),
+      [choice("Colours", [["rates", false], ["compared", true]], false, (value) => { shown.isRelative = value; drawSegments(); }),
+      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { shown.byEpoch = value; drawSegments(); })]),
     column("two-thirds", ...panels.left),
     column("third", card("Configuration", "", facts), ...panels.right));
 
   return {
     title: `${scope}/${stream}`,
     stream: `${scope}/${stream}`,
-    up: "/",
+    up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
       traffic.begin(signal);

@@ -27,7 +27,7 @@ from tests.harness.web_world import TOKEN
 pytestmark = [pytest.mark.slow, needs_browser]
 WIDTHS = (1400, 390)
 PAGES = {
-    "/": LONG,
+    "/": "Needs attention",
     "/streams": LONG,
     f"/streams/{STREAM}": "Recent history",
     f"/streams/{TYPED}": "Recent history",
