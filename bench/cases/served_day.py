@@ -15,7 +15,7 @@ from bench.harness.simulated_clock import SimulatedClock
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.store.memory import MemoryStore
 
-_STEP_SECONDS = 120
+_STEP_SECONDS = 300
 _SHARED: Final = (type, ModuleType, BuiltinFunctionType, MemoryStore)
 """What the server uses and does not hold: code, and the storage in memory."""
 
@@ -23,7 +23,7 @@ _SHARED: Final = (type, ModuleType, BuiltinFunctionType, MemoryStore)
 @benchmark()
 def served_day(context: Context) -> Iterator[Figure]:
     """What a server holds after 2, 24 and 48 hours with an open page."""
-    small, large = context.size(8, 2), context.size(16, 4)
+    small, large = context.size(4, 2), context.size(8, 4)
     hours = context.size(48, 3)
     few, many = _grown(small, hours), _grown(large, hours)
     each = [1_024 * (m - f) / (large - small) for f, m in zip(few, many, strict=True)]

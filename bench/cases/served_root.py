@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,8 +47,7 @@ def served_root(context: Context) -> Iterator[Figure]:
         for name, path in _PAGES.items():
             before = server.spent()
             tab.open(f"{server.url}{path}")
-            paint = tab.wait_for(_PAINT)
-            yield _paint(name, paint)
+            paints = [tab.wait_for(_PAINT)]
             time.sleep(_POLL_SECONDS)
             first = server.spent().since(before)
             polls = _polls(server, context.size(7, 2), lambda: None)
@@ -55,6 +55,10 @@ def served_root(context: Context) -> Iterator[Figure]:
             if path == "/":
                 busy = _polls(server, context.size(7, 2), lambda: _write(manager, streams))
                 yield _calls(f"{name}, with a commit to each stream before each poll", busy, "")
+            for _ in range(context.size(4, 1)):
+                tab.open(f"{server.url}{path}")
+                paints.append(tab.wait_for(_PAINT))
+            yield _paint(name, paints)
         tab.open("about:blank")
         time.sleep(2 * _POLL_SECONDS)
         before = server.spent()
@@ -130,11 +134,12 @@ def _calls(name: str, polls: list[Spent], note: str) -> Figure:
     ).within(at_most=800.0)
 
 
-def _paint(name: str, milliseconds: float) -> Figure:
+def _paint(name: str, milliseconds: list[float]) -> Figure:
     return Figure(
-        f"{name}: first contentful paint",
-        milliseconds,
+        f"{name}: first contentful paint, p50",
+        statistics.median(milliseconds),
         "ms",
+        note=f"at first {milliseconds[0]:.0f}, at most {max(milliseconds):.0f}",
         limited_by="the browser, and the page's files",
     ).within(at_most=1_000.0)
 
