@@ -85,7 +85,7 @@ def main() -> None:
         stores.append(CountingStore(open_store(url, **options)))
         return stores[-1]
 
-    manager.open_store = counted  # type: ignore[attr-defined]  # it is imported there
+    vars(manager)["open_store"] = counted
     threading.Thread(target=_tell, args=(stores,), daemon=True).start()
     root, *options = sys.argv[1:]
     cli.main(["serve", "--port", "0", "--root", root, *options])
