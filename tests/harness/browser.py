@@ -105,6 +105,10 @@ class BrowserTab:
         found: list[str] = self.run(FAULTS)
         return found
 
+    def save_to(self, folder: Path) -> None:
+        """Keep what the page lets its user save in a folder."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
     def press(self, key: str) -> None:
         """Press a key: a character, or a name such as Enter."""
         text, code = KEYS.get(key, (key if len(key) == 1 else "", 0))

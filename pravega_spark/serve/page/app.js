@@ -7,6 +7,8 @@ import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
 import { groupView, groupsView } from "./groups_view.js";
 import { tablesView } from "./tables_view.js";
+import { tableView } from "./table_view.js";
+import { eventsView } from "./events_view.js";
 import { docsView } from "./docs.js";
 
 const main = document.getElementById("main");
@@ -18,9 +20,11 @@ let shown = null;
 const ROUTES = [
   [/^\/(?:streams\/?)?$/, "streams", () => streamsView()],
   [/^\/streams\/([^/]+)\/([^/]+)$/, "streams", streamView],
+  [/^\/streams\/([^/]+)\/([^/]+)\/events$/, "streams", eventsView],
   [/^\/groups\/?$/, "groups", () => groupsView()],
   [/^\/groups\/([^/]+)\/([^/]+)$/, "groups", groupView],
   [/^\/tables\/?$/, "tables", () => tablesView()],
+  [/^\/tables\/([^/]+)\/([^/]+)$/, "tables", tableView],
   [/^\/api\/docs\/?$/, "api", () => docsView()],
 ];
 
