@@ -36,7 +36,7 @@ export function wide(element, part) {
 // On a card a long text has the whole width.
 function cell([name, kind], shown) {
   const made = h("td", { class: kind, "data-label": name }, shown);
-  if (made.textContent.length > 28) made.classList.add("long");
+  if (/\S{14}|.{27}/s.test(made.textContent)) made.classList.add("long");
   return made;
 }
 

@@ -102,10 +102,10 @@ function events(found) {
 }
 
 function activeSegments(rows) {
-  const most = Math.max(...rows.map((row) => row.events_per_second), 0.001);
+  const most = Math.max(...rows.map((row) => row.events_per_second ?? 0), 0.001);
   return table(["Segment", "Keys", ["Events/s", "num"], ["Compared", "part"]], rows.slice(0, 100).map((row) => [
     h("code", {}, row.segment), h("code", { class: "nowrap" }, `${+row.low.toFixed(4)} – ${+row.high.toFixed(4)}`), format.rate(row.events_per_second),
-    meter(row.events_per_second / most)]));
+    meter((row.events_per_second ?? 0) / most)]));
 }
 
 /** Return the cards, and how to load them; the storage is listed only once it is seen. */

@@ -7,9 +7,10 @@ import pytest
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.stored_state import state_key
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown
-from pravega_spark.values.limits import STALE_SNAPSHOT_SECONDS
+from pravega_spark.values.limits import FAR_COMMITS, STALE_SNAPSHOT_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import clean, event_add, put, table_log, versions
@@ -352,3 +353,69 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
     assert spy.count("make_durable") == 0
     log.refresh(durable=True)
     assert spy.count("make_durable") == 1
+
+
+# ----------------------------------------------------------------- a follower that is far behind
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_far_behind_costs_as_many_calls_after_ten_times_the_commits(kind: type[Spy]) -> None:
+    costs = []
+    for commits in (400, 4_000):
+        runtime = FakeRuntime()
+        store = memory(runtime)
+        log = table_log(store, runtime)
+        spy = kind(store)
+        follower = Log(spy, log.path, runtime)
+        follower.refresh()
+        for number in range(commits):
+            put(log, str(number))
+        maintain(log.reader, commits - 100)
+        spy.calls.clear()
+        newest = follower.refresh()
+        assert newest is not None
+        assert newest == log.refresh()
+        costs.append(len(spy.calls))
+    assert costs[0] == costs[1] < FAR_COMMITS + 100 + 20
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_at_a_few_commits_reads_each_once_and_no_hint(kind: type[Spy]) -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    spy = kind(store)
+    follower = Log(spy, log.path, runtime)
+    follower.refresh()
+    spy.calls.clear()
+    assert follower.refresh() == log.refresh()
+    assert len(spy.calls) == 1
+    for number in range(FAR_COMMITS - 1):
+        put(log, str(number))
+    spy.calls.clear()
+    assert follower.refresh() == log.refresh()
+    assert len(spy.calls) == FAR_COMMITS - 1 + 1  # the absent next one, or a listing
+    assert [key for _, key in spy.calls if key == log.reader.hint_key] == []
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_far_behind_reads_the_commits_where_no_intact_state_passed_them(
+    kind: type[Spy],
+) -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    follower = Log(kind(store), log.path, runtime)
+    follower.refresh()
+    for number in range(3 * FAR_COMMITS):
+        put(log, str(number), [event_add(f"f{number}", 0, number, 1)])
+    assert follower.refresh() == log.refresh()
+    for number in range(4 * FAR_COMMITS):
+        put(log, str(number), [event_add(f"g{number}", 1, number, 1)])
+    newest = log.refresh()
+    assert newest is not None
+    maintain(log.reader, newest.version)
+    store.put(state_key(log.path, newest.version), b"torn")
+    assert follower.refresh() == newest
+    with follower.files() as files:
+        assert len(list(files.all())) == 7 * FAR_COMMITS
