@@ -127,7 +127,7 @@ function rows(page, base, path) {
   return table(heads, page.events.map((row) => [
     h("span", { class: "nowrap" }, clockOf(row.timestamp_ms)),
     opener(`${row.segment}:${row.offset}`, () => details(row, base, path)),
-    row.routing_key === null ? h("span", { class: "muted" }, row.unread ? "–" : "none") : h("span", { class: "key" }, row.routing_key, row.is_key_cut && "…"),
+    row.routing_key === null ? h("span", { class: "muted" }, row.unread ? "–" : "none") : h("span", { class: "short" }, row.routing_key, row.is_key_cut && "…"),
     format.bytes(row.size_bytes),
     ...(isTyped && row.cells ? row.cells.map((cell) => (cell === null ? h("span", { class: "muted" }, "null") : cell)) : [beginning(row)]),
     ...(isTyped && !row.cells ? page.columns.slice(1).map(() => "") : []),

@@ -7,8 +7,8 @@ import { beginning, copyButton, downloadButton, payload } from "./payload_view.j
 import { tile } from "./streams_view.js";
 import * as format from "./format.js";
 
-const keyOf = (row) => [h("span", { class: "key" }, row.key, row.is_key_cut && "…"),
-  row.secondary_key !== null && [" / ", h("span", { class: "key" }, row.secondary_key)]];
+const keyOf = (row) => [h("span", { class: "short" }, row.key, row.is_key_cut && "…"),
+  row.secondary_key !== null && [" / ", h("span", { class: "short" }, row.secondary_key)]];
 
 function entryDetails(row, base, path) {
   return async () => {
