@@ -12,8 +12,6 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.serve import views
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import (
-    GroupDetails,
-    GroupsPage,
     HistoryPage,
     MaintenanceRow,
     RetentionAnswer,
@@ -21,16 +19,19 @@ from pravega_spark.serve.api_models import (
     SegmentPicture,
     StorageAnswer,
     StreamDetails,
-    StreamReaders,
     StreamsPage,
     StreamTraffic,
     TransactionsPage,
     WatermarksPage,
 )
-from pravega_spark.serve.rest import NOT_FOUND, existing_group, stream_name
+from pravega_spark.serve.attention import Attention
+from pravega_spark.serve.group_models import StreamReaders
+from pravega_spark.serve.groups import StreamReadersOf
+from pravega_spark.serve.names import KnownNames
+from pravega_spark.serve.rest import NOT_FOUND, stream_name
 from pravega_spark.serve.traffic import RANGES
-from pravega_spark.serve.views import MAX_EPOCHS, GroupRows, segment_picture, segment_rows
-from pravega_spark.serve.watch import KnownNames, RootWatch
+from pravega_spark.serve.views import MAX_EPOCHS, segment_picture
+from pravega_spark.serve.watch import RootWatch
 
 _Answer = TypeVar("_Answer")
 _ANSWER_SECONDS: Final = 10.0
@@ -47,10 +48,10 @@ Offset = Annotated[int, Query(ge=0, le=1_000_000)]
 class StreamAnswers:
     """What the routes of streams share."""
 
-    def __init__(self, watch: RootWatch, cache: AnswerCache, groups: GroupRows) -> None:
+    def __init__(self, watch: RootWatch, cache: AnswerCache, readers: StreamReadersOf) -> None:
         """Take the watch of the root, and the cache."""
         self.watch = watch
-        self.groups = groups
+        self.readers = readers
         self.manager = watch.root.manager
         self._cache = cache
 
@@ -117,8 +118,10 @@ def _add_list(routes: APIRouter, answers: StreamAnswers) -> None:
         names = selected(answers.watch.names(), scope, search, tag)
         rest = [name for name in names if after is None or name > after]
         page = rest[:limit]
+        with answers.watch.budget.of_gets().applied():
+            rows = answers.watch.rows(page)
         return StreamsPage(
-            streams=answers.watch.rows(page),
+            streams=rows,
             total=len(names),
             next=page[-1] if len(rest) > limit else None,
         )
@@ -160,7 +163,7 @@ def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         """Return the reader groups and subscribers of a stream, and how far behind they are."""
         view = answers.view(stream_name(scope, stream))
         groups = answers.watch.names().groups
-        return StreamReaders(readers=answers.groups.readers_of(view, groups))
+        return answers.readers.answer(view, groups)
 
     @routes.get("/{scope}/{stream}/retention", operation_id="streamRetention", responses=NOT_FOUND)
     def retention(scope: str, stream: str) -> RetentionAnswer:
@@ -220,13 +223,9 @@ def _add_log_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         )
 
 
-_KEPT_SECONDS: Final = 10.0
-
-
 def root_api(
     watch: RootWatch,
-    cache: AnswerCache,
-    groups: GroupRows,
+    attention: Attention,
     *,
     version: str,
     allow_changes: bool,
@@ -238,8 +237,7 @@ def root_api(
     def overview() -> RootOverview:
         """Return the root: its scopes, how much it holds, and the last runs of maintenance."""
         names = watch.names()
-        manager = watch.root.manager
-        found = cache.get(("maintenance",), None, _KEPT_SECONDS, manager.maintenance)
+        found = attention.upkeep().infos
         return RootOverview(
             root=watch.root.url,
             version=version,
@@ -252,34 +250,7 @@ def root_api(
             maintenance=[_maintenance(info) for info in found if info.scope is None],
         )
 
-    _add_groups(routes, watch, groups)
     return routes
-
-
-def _add_groups(routes: APIRouter, watch: RootWatch, groups: GroupRows) -> None:
-    @routes.get("/groups", operation_id="pageOfGroups")
-    def list_groups(search: Search = None, after: Name = None, limit: PageSize = 50) -> GroupsPage:
-        """Return reader groups by name, and how far behind each is."""
-        page, total, following = page_of_names(watch.names().groups, search, after, limit)
-        rows = [groups.row(name) for name in page]
-        found = [row for row in rows if row is not None]
-        return GroupsPage(groups=found, total=total, next=following)
-
-    @routes.get("/groups/{scope}/{group}", operation_id="groupDetails", responses=NOT_FOUND)
-    def group_details(
-        scope: str, group: str, offset: Offset = 0, limit: PageSize = 200
-    ) -> GroupDetails:
-        """Return a group and its segments from ``offset`` on: reader, offset, lag of each."""
-        named = existing_group(watch.root, scope, group)
-        found = groups.find(named.state.group) or named
-        streams = sorted(found.state.lives)
-        positions = [p for stream in streams for p in groups.positions(found, stream)]
-        return GroupDetails(
-            row=groups.row_of(found),
-            configuration=found.state.configuration.to_json(),
-            segments=segment_rows(positions[offset : offset + limit]),
-            total_segments=len(positions),
-        )
 
 
 def page_of_names(

@@ -144,27 +144,6 @@ class SegmentPicture(BaseModel):
     omitted_epochs: int = Field(description="Older epochs that the answer leaves out.")
 
 
-class ReaderRow(BaseModel):
-    """Whoever reads a stream: a reader group, or a plain subscriber."""
-
-    name: str
-    kind: str = Field(description="reader group, or subscriber.")
-    state: str
-    readers: list[str]
-    retention: str = Field(description="none, automatic or manual: whether it holds data.")
-    lag_events: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-    cut: str | None
-    published_ms: int | None
-
-
-class StreamReaders(BaseModel):
-    """All that read a stream."""
-
-    readers: list[ReaderRow]
-
-
 class RetentionHolder(BaseModel):
     """Who keeps data from truncation, and how much."""
 
@@ -268,54 +247,3 @@ class HistoryPage(BaseModel):
 
     commits: list[CommitRow]
     next: int | None = Field(description="Give it as ``before`` for older ones.")
-
-
-class GroupRow(BaseModel):
-    """A reader group of a list."""
-
-    scope: str
-    group: str
-    state: str
-    generation: int
-    retention: str
-    streams: list[str]
-    readers: list[str]
-    segments: int
-    unassigned: int
-    lag_events: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-    last_checkpoint: str | None
-    updated_ms: int
-
-
-class GroupsPage(BaseModel):
-    """A page of reader groups, by name."""
-
-    groups: list[GroupRow]
-    total: int
-    next: str | None
-
-
-class GroupSegmentRow(BaseModel):
-    """A segment of a group, and what is unread of it."""
-
-    stream: str
-    segment: str
-    state: str
-    reader: str | None
-    current_offset: int | None
-    head_offset: int | None
-    next_offset: int | None
-    lag: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-
-
-class GroupDetails(BaseModel):
-    """A reader group with its segments."""
-
-    row: GroupRow
-    configuration: dict[str, Any]
-    segments: list[GroupSegmentRow]
-    total_segments: int

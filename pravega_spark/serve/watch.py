@@ -8,9 +8,9 @@ by and by. All viewers share both, and nothing is asked while nobody looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import contextlib
+from collections.abc import Sequence
+from typing import Final
 
 from pravega_spark.engine.runtime.eviction import ChanceCache
 from pravega_spark.engine.runtime.system import SYSTEM
@@ -20,8 +20,9 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.scaling.rates import Traffic
-from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
+from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
+from pravega_spark.serve.names import KnownNames, RootNames
 from pravega_spark.serve.past_traffic import PastTraffic, Sizes, point_of, readable_bytes
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, RATE_MS, TrafficHistory
@@ -62,16 +63,16 @@ class StreamWatch:
         self._lock = new_lock()
         self._looked: float | None = None
         self._looked_ms = 0
-        self._page_reads = 0
+        self._row_reads = self._page_reads = 0
         self._view: StreamView | None = None
         self._history = TrafficHistory()
         self._past: PastTraffic
         self._segments: dict[int, _LastMinute] = {}
 
-    def look(self, max_age: float = 0.0) -> StreamView:
+    def look(self, max_age: float = 0.0, *, reads: int = ROW_READS) -> StreamView:
         """Return the newest view, or the last one if it is younger than ``max_age`` seconds.
 
-        Raises NoSuchStream.
+        A look reads about ``reads`` objects of the past at most. Raises NoSuchStream.
         """
         with self._lock:
             now = self._log.runtime.monotonic()
@@ -85,9 +86,28 @@ class StreamWatch:
             else:
                 self._follow(known, view, now_ms)
             self._view, self._looked, self._looked_ms = view, now, now_ms
-            self._past.fill(view, now_ms - HOUR_MS, now_ms, ROW_READS, self._count)
-            self._page_reads = PAGE_READS
+            self._row_reads, self._page_reads = ROW_READS, PAGE_READS
+            self._read_past(view, reads)
             return view
+
+    def read_past(self) -> None:
+        """Read of the past what the last look left out. Raises BudgetSpent."""
+        with self._lock:
+            if self._view is not None:
+                self._read_past(self._view, ROW_READS)
+
+    def _read_past(self, view: StreamView, reads: int) -> None:
+        reads = min(reads, self._row_reads)
+        if reads:
+            self._row_reads = 0
+            since_ms = self._looked_ms - HOUR_MS
+            self._past.fill(view, since_ms, self._looked_ms, reads, self._count)
+
+    @property
+    def seen(self) -> tuple[StreamView, int] | None:
+        """The last view and when it was the newest one, in ms since 1970; None before a look."""
+        with self._lock:
+            return None if self._view is None else (self._view, self._looked_ms)
 
     def row(self, view: StreamView) -> StreamRow:
         """Return the stream as a row of a list, as of the last look."""
@@ -199,35 +219,23 @@ def _is_ahead(view: StreamView, now_ms: int) -> bool:
     return view.timestamp_ms > now_ms + CLOCK_SKEW_MS
 
 
-NAMES_SECONDS: Final = 10.0
 MAX_WATCHES: Final = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNames:
-    """The names of a root, sorted as texts: pages of a list go on after the last name."""
-
-    scopes: tuple[str, ...]
-    streams: tuple[str, ...]
-    groups: tuple[str, ...]
-    tables: tuple[str, ...]
-    tagged: dict[str, frozenset[str]]
-    """The tags of each stream that has some."""
 
 
 class RootWatch:
     """The names and streams of a root, as last seen; thread-safe."""
 
-    def __init__(self, root: ServedRoot, cache: AnswerCache, poll_seconds: float) -> None:
+    def __init__(self, root: ServedRoot, poll_seconds: float) -> None:
         self.root = root
         self.poll_seconds = poll_seconds
-        self._cache = cache
+        self.budget = CallBudget(root.runtime, poll_seconds)
+        self._names = RootNames(root)
         self._lock = new_lock()
         self._watches = ChanceCache[str, StreamWatch](MAX_WATCHES, SYSTEM.random)
 
     def names(self) -> KnownNames:
         """Return the names, which may be a few seconds old."""
-        return self._cache.get(("names",), None, NAMES_SECONDS, self._list)
+        return self._names.known()
 
     def stream(self, name: str) -> StreamWatch:
         """Return the watch of a stream, which need not exist."""
@@ -241,39 +249,34 @@ class RootWatch:
     def rows(self, names: Sequence[str]) -> list[StreamRow]:
         """Return the rows of streams, looked at in parallel; those that do not exist are absent.
 
-        A damaged stream has a row that says so.
+        A damaged stream has a row that says so. Where calls are charged, the past of the rows is
+        read by what is left when all have been looked at; until then it is not known.
         """
-        found = SYSTEM.each(self._row, list(names))
-        return [row for row in found if row is not None]
+        looked = self.root.runtime.each(self._seen, list(names))
+        self.root.runtime.each(
+            self._read_past,
+            [n for n, found in zip(names, looked, strict=True) if isinstance(found, StreamView)],
+        )
+        rows = (
+            self.stream(name).row(found) if isinstance(found, StreamView) else found
+            for name, found in zip(names, looked, strict=True)
+        )
+        return [row for row in rows if row is not None]
 
-    def _row(self, name: str) -> StreamRow | None:
+    def _read_past(self, name: str) -> None:
+        with contextlib.suppress(BudgetSpent):  # a later look reads on
+            self.stream(name).read_past()
+
+    def _seen(self, name: str) -> StreamView | StreamRow | None:
         watch = self.stream(name)
         try:
-            return watch.row(watch.look(self.poll_seconds / 2))
+            return watch.look(self.poll_seconds, reads=0)
         except NotFound:
             return None
+        except BudgetSpent:
+            return None if watch.seen is None else watch.seen[0]
         except (Damaged, ForeignTable):
             return _damaged(name)
-
-    def _list(self) -> KnownNames:
-        manager, opened = self.root.manager, self.root.opened
-        scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
-        tagged: dict[str, frozenset[str]] = {}
-
-        def listed(scope: str) -> Iterator[tuple[str, dict[str, Any], list[str], list[str]]]:
-            rows = opened.scope(scope).rows()
-            groups, tables = manager.list_reader_groups(scope), manager.list_key_value_tables(scope)
-            yield scope, rows, groups, tables
-
-        for scope, rows, its_groups, its_tables in opened.in_scopes(listed):
-            names = sorted(rows)
-            tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
-            groups += its_groups
-            tables += its_tables
-            streams += [f"{scope}/{name}" for name in names]
-            scopes.append(scope)
-        found = [tuple(sorted(names)) for names in (streams, groups, tables)]
-        return KnownNames(tuple(scopes), found[0], found[1], found[2], tagged)
 
 
 def _damaged(name: str) -> StreamRow:

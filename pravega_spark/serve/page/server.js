@@ -105,13 +105,13 @@ export function get(path, query = {}) {
   return held.get(address);
 }
 
-/** Call back for each live event until the signal aborts; connects again after a pause. */
-export async function live(stream, signal, onEvent, onState) {
+/** Call back for each live event until the signal aborts; connects again after a pause. `opened` is {stream?, group?}. */
+export async function live(opened, signal, onEvent, onState) {
   for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
     let said = null;
     try {
-      const query = stream ? `?stream=${encodeURIComponent(stream)}` : "";
-      const response = await request(`/api/live${query}`, { signal });
+      const query = new URLSearchParams(Object.entries(opened).filter(([, name]) => name)).toString();
+      const response = await request(query ? `/api/live?${query}` : "/api/live", { signal });
       if (!response.ok) {
         said = (await response.json().catch(() => null))?.error?.message || `The server answered ${response.status}.`;
         throw new Error(said);

@@ -98,9 +98,9 @@ export function streamView(scope, stream) {
   return {
     title: `${scope}/${stream}`,
     stream: `${scope}/${stream}`,
-    up: "/",
+    up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
       traffic.begin(signal);

@@ -21,7 +21,7 @@ export const stateChip = (state) =>
   state === "ACTIVE" ? null : h("span", { class: `chip ${state === "DAMAGED" ? "bad" : "warn"}` }, state.toLowerCase());
 
 export const tagChips = (tags) => tags.map((tag) =>
-  h("a", { class: "chip", href: `/?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
+  h("a", { class: "chip", href: `/streams?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
 
 export function streamsView() {
   const query = new URLSearchParams(location.search);
@@ -37,7 +37,7 @@ export function streamsView() {
     const given = { ...wanted, ...changes };
     const parts = Object.entries({ q: given.q, sort: given.sort === "stream" ? "" : given.sort, down: given.down ? "1" : "", after: given.after })
       .filter(([, value]) => value);
-    return parts.length ? `/?${new URLSearchParams(parts)}` : "/";
+    return parts.length ? `/streams?${new URLSearchParams(parts)}` : "/streams";
   }
 
   function sorted() {
@@ -141,7 +141,7 @@ export function streamsView() {
         else isNew = true;
       }
       if (page) draw();
-      if (isNew && page && page.total <= PAGE && !wanted.q) load();
+      if (isNew && page && (page.total <= PAGE || rows.size < PAGE) && !wanted.q) load();
     },
     onSearch(text) {
       wanted.q = text;

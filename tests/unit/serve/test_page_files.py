@@ -104,4 +104,4 @@ def test_the_document_has_no_inline_script_or_style() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 100_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 160_000
