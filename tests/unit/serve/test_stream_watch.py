@@ -13,7 +13,6 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import root_of
-from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, TrafficHistory
 from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWatch
@@ -317,7 +316,7 @@ def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
     for writer in writers:
         writer.close()
     spy = Spy(root_of(manager).store)
-    watch = RootWatch(ServedRoot(manager_on(spy, clock)), AnswerCache(), 3.0)
+    watch = RootWatch(ServedRoot(manager_on(spy, clock)), 3.0)
     polls = []
     for _ in range(8):
         clock.sleep(3)
