@@ -208,7 +208,10 @@ class Attention:
     def _look_at_stream(self, name: str) -> None:
         now_ms = self._runtime.now_ms()
         try:
-            view = self._watch.stream(name).look(reads=0)
+            watch = self._watch.stream(name)
+            view = watch.look(
+                self._watch.poll_seconds / 2, reads=0
+            )  # a group may have looked at it
             self._streams[name] = facts_of(self.root.log(name), view, now_ms)
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
