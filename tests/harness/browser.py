@@ -78,9 +78,13 @@ class BrowserTab:
 
     def open(self, url: str, *, width: int = 1280, height: int = 900) -> None:
         """Open an address in a window of that size."""
+        self.resize(width, height)
+        self._call("Page.navigate", url=url)
+
+    def resize(self, width: int, height: int) -> None:
+        """Let the window have that size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
-        self._call("Page.navigate", url=url)
 
     def colours(self, kind: str) -> None:
         """Prefer light or dark colours, as the system may."""

@@ -426,9 +426,9 @@ class LogFollower:
             self.request = Request(commit.token, self.runtime.monotonic(), request_seconds(commit))
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
-        if files is not None:
+        if files is not None and files.recent <= self._files_limit:
             files.apply(commit)
-            self._files = files
+            self._files = files  # else nobody asks for it, and a writer's own commits would fill it
 
     def _changed(self) -> None:
         for call in self.on_change:

@@ -443,8 +443,7 @@ class LogReader:
         for state in self._telling(after, last):
             if state.since > after:
                 yield from self._read_changes(after, state.since)
-            assert state.passed is not None
-            yield state.passed.changes(state.version, state.layer())
+            yield state.changes()
             after = state.version
         yield from self._read_changes(after, last)
 

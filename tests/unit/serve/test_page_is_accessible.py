@@ -90,6 +90,10 @@ def test_axe_finds_nothing_and_everything_fits(tab: BrowserTab, url: str, path: 
             assert "owned" not in tab.run("document.title")
             if path in ("/streams", f"/streams/{STREAM}"):
                 assert HOSTILE_SHOWN[:40] in read
+    for width in (320, 800, 920, 1024, 1200):  # drawings follow in a moment
+        tab.resize(width, 9000)
+        fits = f"document.documentElement.scrollWidth === {width} && {OUTSIDE}.length === 0"
+        tab.wait_for(f"{fits} && {SCROLLED}.length === 0")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -333,6 +333,23 @@ def test_layer_of_newest_files_is_rebuilt_when_it_has_grown(
             assert files.recent <= 10
 
 
+def test_files_that_were_looked_up_once_do_not_grow_with_a_writers_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention looks them up in a process that writes on, and nobody else there asks for them."""
+    monkeypatch.setattr("pravega_spark.engine.log.follow.RECENT_FILES", 8)
+    log = table_log(MemoryStore())
+    log._follower._files_limit = 8
+    with log.files():
+        pass
+    before = log.held_bytes
+    for n in range(100):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+    assert log.held_bytes < before + 20 * 2_000
+    with log.files() as files:
+        assert len(list(files.all())) == 100
+
+
 def test_idle_refresh_is_one_storage_call() -> None:
     spy = Spy()
     log = table_log(spy)
