@@ -142,7 +142,7 @@ def test_probes_answer_beside_300_half_open_connections(patient: LimitedServer) 
 
 def test_of_too_many_connections_the_oldest_that_waits_ends() -> None:
     with limited_server(connections=4, header_seconds=LATE) as server:
-        with live_viewer(server) as viewer, server.connect() as first, server.connect() as used:
+        with live_viewer(server) as viewer, server.connect() as used, server.connect() as first:
             used.sendall(request("GET /ping"))
             assert status(used.recv(1 << 16)) == 200
             with server.connect() as third, server.connect() as fourth:
