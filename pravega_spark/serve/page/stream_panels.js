@@ -111,6 +111,7 @@ function activeSegments(rows) {
 
 /** Return the cards, and how to load them; the storage is listed only once it is seen. */
 export function panelsOf(base) {
+  const browser = h("a", { href: `${base.slice("/api".length)}/events`, "data-link": true }, "all events");
   const bodies = {};
   const drawn = {};
   const body = (name) => (bodies[name] = h("div", { class: "loading" }, "…"));
@@ -153,7 +154,7 @@ export function panelsOf(base) {
       card("Retention", "what is kept, and for whom", body("retention")),
       card("Recent history", "commits of the log", body("history"),
         h("button", { type: "button", class: "quiet small", onclick: () => { before = null; drawHistory(); } }, "newest")),
-      card("Last events", "the beginnings of payloads", body("events")),
+      card("Last events", "the beginnings of payloads", body("events"), browser),
     ],
     right: [
       card("Open segments", "over the last minute", segments),

@@ -18,6 +18,7 @@ from tests.harness.strange_root import (
     LONG,
     SCOPE,
     STREAM,
+    TABLE,
     TYPED,
     make_strange_root,
 )
@@ -31,10 +32,14 @@ PAGES = {
     "/streams": LONG,
     f"/streams/{STREAM}": "Recent history",
     f"/streams/{TYPED}": "Recent history",
+    f"/streams/{STREAM}/events": "Looked at",
+    f"/streams/{TYPED}/events": "Looked at",
     f"/streams/{SCOPE}/none": "does not exist",
     "/groups": LONG,
     f"/groups/{GROUP}": "generation",
     "/tables": LONG,
+    f"/tables/{TABLE}": "version of the log",
+    f"/tables/{TABLE}?changes=1": "Looked at",
     "/api/docs": "/v1/scopes",
     "/nowhere": "no such page",
 }
