@@ -125,7 +125,7 @@ export function streamsView() {
     const late = overview?.maintenance.filter((kind) => kind.is_overdue).map((kind) => kind.kind) || [];
     upkeep.replaceChildren(late.length && overview.streams
       ? h("span", { class: "chip warn", title: `No recent run of: ${late.join(", ")}` }, `maintenance overdue: ${late.length} of ${overview.maintenance.length}`)
-      : overview ? h("span", { class: "chip good" }, "maintenance on time") : "");
+      : overview?.maintenance.some((kind) => kind.finished_ms !== null) ? h("span", { class: "chip good" }, "maintenance on time") : "");
   }
 
   return {
