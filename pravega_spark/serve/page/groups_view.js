@@ -82,7 +82,7 @@ export function groupsView() {
 
   function draw() {
     list.className = "";
-    said.textContent = page.looked < page.total && !wanted.search ? `${format.count(page.looked)} of ${format.plural(page.total, "group")} looked at` : "";
+    said.textContent = format.printable(page.looked < page.total && !wanted.search ? `${format.count(page.looked)} of ${format.plural(page.total, "group")} looked at` : "");
     renew(list, page.groups.length
       ? h("div", { class: "scroll" }, h("table", { class: "rows cards" }, h("thead", {}, h("tr", {}, COLUMNS.map(heading))), h("tbody", {}, page.groups.map(line))))
       : h("p", { class: "empty" }, wanted.search ? "No reader group has that name." : "This root has no reader groups."),

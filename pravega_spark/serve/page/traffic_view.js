@@ -22,7 +22,7 @@ export function trafficCards(base) {
   let waiting = null;
   let signal = null;
 
-  const say = (text) => { if (said.textContent !== text) said.textContent = text; }; // a screen reader reads each change
+  const say = (text) => { if (said.textContent !== format.printable(text)) said.textContent = format.printable(text); }; // a screen reader reads each change
 
   async function load() {
     clearTimeout(waiting);
@@ -38,7 +38,7 @@ export function trafficCards(base) {
         say(POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : ""));
         if (found.is_reading) pause = 2000;
       } catch (error) {
-        say(format.printable(error.message));
+        say(error.message);
       }
     }
     if (!signal?.aborted) waiting = setTimeout(load, pause);
