@@ -126,6 +126,10 @@ class BrowserTab:
         found: list[str] = self.run(FAULTS)
         return found
 
+    def save_to(self, folder: Path) -> None:
+        """Keep what the page lets its user save in a folder."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
     def faint_texts(self) -> list[str]:
         """Return the texts in drawings whose contrast is below 4.5: axe looks at no drawing."""
         found: list[str] = self.run(FAINT)

@@ -8,6 +8,8 @@ import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
 import { groupView, groupsView } from "./groups_view.js";
 import { tablesView } from "./tables_view.js";
+import { tableView } from "./table_view.js";
+import { eventsView } from "./events_view.js";
 import { docsView } from "./docs.js";
 
 const main = document.getElementById("main");
@@ -23,9 +25,11 @@ const ROUTES = [
   [/^\/$/, "overview", () => (isList(location.search) ? { ...streamsView(), nav: "streams" } : overviewView())],
   [/^\/streams\/?$/, "streams", () => streamsView()],
   [/^\/streams\/([^/]+)\/([^/]+)$/, "streams", streamView],
+  [/^\/streams\/([^/]+)\/([^/]+)\/events$/, "streams", eventsView],
   [/^\/groups\/?$/, "groups", () => groupsView()],
   [/^\/groups\/([^/]+)\/([^/]+)$/, "groups", groupView],
   [/^\/tables\/?$/, "tables", () => tablesView()],
+  [/^\/tables\/([^/]+)\/([^/]+)$/, "tables", tableView],
   [/^\/api\/docs\/?$/, "api", () => docsView()],
 ];
 

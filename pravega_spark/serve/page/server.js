@@ -90,16 +90,31 @@ async function ask(address) {
   const response = await request(address, {});
   const body = await response.json().catch(() => null);
   if (response.ok) return body;
+  throw refusal(response, body);
+}
+
+function refusal(response, body) {
   const error = new Error(body?.error?.message || `The server answered ${response.status}.`);
   error.status = response.status;
-  throw error;
+  return error;
+}
+
+function addressOf(path, query) {
+  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
+  const text = new URLSearchParams(given).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** Return the bytes of a path, asked for with the token in a header: it is in no address. */
+export async function getBlob(path, query = {}) {
+  const response = await request(addressOf(path, query), {});
+  if (response.ok) return response.blob();
+  throw refusal(response, await response.json().catch(() => null));
 }
 
 /** Return the JSON of a path; throw an Error with the server's message. */
 export function get(path, query = {}) {
-  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
-  const text = new URLSearchParams(given).toString();
-  const address = text ? `${path}?${text}` : path;
+  const address = addressOf(path, query);
   if (!away) return ask(address);
   if (!held.has(address)) held.set(address, ask(address).finally(() => held.delete(address)));
   return held.get(address);

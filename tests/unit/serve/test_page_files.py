@@ -27,7 +27,7 @@ def client() -> Iterator[TestClient]:
     "path",
     [
         *("/", "/streams", "/streams/nyc/f", "/streams/a/b?q=1", "/api/docs"),
-        *("/groups", "/groups/nyc/g", "/tables"),
+        *("/groups", "/groups/nyc/g", "/tables", "/tables/nyc/t", "/streams/nyc/f/events"),
     ],
 )
 def test_every_address_of_the_page_is_a_deep_link(client: TestClient, path: str) -> None:

@@ -18,6 +18,7 @@ from tests.harness.strange_root import (
     LONG,
     SCOPE,
     STREAM,
+    TABLE,
     TYPED,
     make_strange_root,
 )
@@ -31,10 +32,14 @@ PAGES = {
     "/streams": LONG,
     f"/streams/{STREAM}": "Recent history",
     f"/streams/{TYPED}": "Recent history",
+    f"/streams/{STREAM}/events": "Looked at",
+    f"/streams/{TYPED}/events": "Looked at",
     f"/streams/{SCOPE}/none": "does not exist",
     "/groups": LONG,
     f"/groups/{GROUP}": "generation",
     "/tables": LONG,
+    f"/tables/{TABLE}": "version of the log",
+    f"/tables/{TABLE}?changes=1": "Looked at",
     "/api/docs": "/v1/scopes",
     "/nowhere": "no such page",
 }
@@ -90,6 +95,10 @@ def test_axe_finds_nothing_and_everything_fits(tab: BrowserTab, url: str, path: 
             assert "owned" not in tab.run("document.title")
             if path in ("/streams", f"/streams/{STREAM}"):
                 assert HOSTILE_SHOWN[:40] in read
+    for width in (320, 800, 920, 1024, 1200):  # drawings follow in a moment
+        tab.resize(width, 9000)
+        fits = f"document.documentElement.scrollWidth === {width} && {OUTSIDE}.length === 0"
+        tab.wait_for(f"{fits} && {SCROLLED}.length === 0")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
