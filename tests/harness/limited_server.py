@@ -57,6 +57,15 @@ class LimitedServer:
                 return int(queues.partition(":")[0], 16)
         return 0
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process meanwhile: it sees all that is sent to it at the same moment."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def end(self) -> str:
         """End it by SIGTERM; return its log."""
         self.process.send_signal(signal.SIGTERM)

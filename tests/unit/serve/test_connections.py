@@ -189,7 +189,11 @@ def test_64_pages_are_live_of_100_that_come_at_once_and_leave_their_places(
     patient: LimitedServer,
 ) -> None:
     for _ in range(2):
-        viewers = [new_viewer(patient) for _ in range(100)]
+        viewers = [patient.connect() for _ in range(100)]
+        assert status(patient.ask("GET /ping")) == 200
+        with patient.stopped():
+            for viewer in viewers:
+                viewer.sendall(request("GET /api/live"))
         found = [status(viewer.recv(1 << 16)) for viewer in viewers]
         assert (found.count(200), found.count(503)) == (MAX_VIEWERS, 100 - MAX_VIEWERS)
         assert status(patient.ask("GET /v1/scopes")) == 200
