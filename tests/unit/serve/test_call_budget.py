@@ -93,8 +93,8 @@ def test_nobody_who_looks_costs_no_call_and_a_live_page_only_reads() -> None:
     root = make(2, 2)
     root.manager.update_settings(maintain="auto")
     root.manager.update_stream("nyc/s0000", StreamConfiguration(tags={"changed"}))
+    settle(root)
     before = set(threading.enumerate())
-    root.store.taken()
     with web_client(root.manager) as client:
         root.runtime.sleep(3_600)
         assert root.store.taken() == 0
