@@ -69,8 +69,8 @@ export function overviewView() {
 
   function draw() {
     const oldest = Math.min(answer.streams.oldest_ms ?? Infinity, answer.groups.oldest_ms ?? Infinity);
-    said.textContent = `Looked at ${looked(answer.streams, "stream")} and ${looked(answer.groups, "reader group")}`
-      + (Number.isFinite(oldest) ? `, the longest ago ${format.ago(oldest, answer.now_ms)}.` : ".");
+    said.textContent = format.printable(`Looked at ${looked(answer.streams, "stream")} and ${looked(answer.groups, "reader group")}`
+      + (Number.isFinite(oldest) ? `, the longest ago ${format.ago(oldest, answer.now_ms)}.` : "."));
     tiles.replaceChildren(
       tile(format.count(answer.critical), "critical"),
       tile(format.count(answer.warnings), answer.warnings === 1 ? "warning" : "warnings"),

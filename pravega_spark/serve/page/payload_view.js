@@ -19,7 +19,7 @@ export async function copy(text, button) {
   }
   const said = button.textContent;
   button.textContent = "copied";
-  setTimeout(() => { button.textContent = said; }, 1500);
+  setTimeout(() => { button.textContent = format.printable(said); }, 1500);
 }
 
 export const copyButton = (name, text) =>
@@ -36,7 +36,7 @@ export function save(blob, name) {
 export function downloadButton(name, path, query, file) {
   const problem = h("span", { class: "problem", role: "alert" });
   return [h("button", { type: "button", class: "small", onclick: async () => {
-    problem.textContent = "";
+    problem.replaceChildren();
     try {
       save(await getBlob(path, query), file);
     } catch (error) {
