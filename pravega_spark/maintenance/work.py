@@ -44,7 +44,12 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.engine.stream.stream_log import StreamLog, events_path, open_stream
+from pravega_spark.engine.stream.stream_log import (
+    StreamLog,
+    events_path,
+    known_version,
+    open_stream,
+)
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import marks_of
@@ -774,7 +779,11 @@ def _outcome(
 def stream_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:
     """Return the due hints of a scope's streams, by their names in the scope."""
     path_of = partial(table_path, scope)
-    return DueHints(store, f"{scope}/streams", names, path_of, basis)
+
+    def known(name: str) -> int:
+        return known_version(store, f"{scope}/{name}")
+
+    return DueHints(store, f"{scope}/streams", names, path_of, basis, known=known)
 
 
 def table_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:

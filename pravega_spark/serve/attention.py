@@ -8,7 +8,6 @@ what they found of each object, and when, is kept until its next turn. Answers c
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -99,7 +98,7 @@ class Attention:
         """Take the names and streams of the root; nothing is read yet."""
         self.root, self._watch, self._budget = watch.root, watch, watch.budget
         self._runtime = watch.root.runtime
-        self._polling = threading.Lock()
+        self._polling = new_lock()
         self._lock = new_lock()
         self._polled_at: float | None = None
         self._streams: dict[str, StreamFacts] = {}
@@ -208,7 +207,10 @@ class Attention:
     def _look_at_stream(self, name: str) -> None:
         now_ms = self._runtime.now_ms()
         try:
-            view = self._watch.stream(name).look(reads=0)
+            watch = self._watch.stream(name)
+            view = watch.look(
+                self._watch.poll_seconds / 2, reads=0
+            )  # a group may have looked at it
             self._streams[name] = facts_of(self.root.log(name), view, now_ms)
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
@@ -249,8 +251,17 @@ class Attention:
         watch = self._watch.stream(name)
         if is_fresh or watch.seen is None:
             watch.look(self._watch.poll_seconds, reads=0)
+            if name in self._streams:  # else it is a table's, or its own turn comes first
+                self._note(name)
+                self._looked[Subject("stream", name)] = self._runtime.monotonic()
         assert watch.seen is not None, "the watch has looked at the stream"
         return SeenView(*watch.seen)
+
+    def _note(self, name: str) -> None:
+        """Keep what the last look at a stream says, unless that is known."""
+        seen, known = self._watch.stream(name).seen, self._streams.get(name)
+        if seen is not None and (known is None or known.problem or known.looked_ms < seen[1]):
+            self._streams[name] = facts_of(self.root.log(name), *seen)
 
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""

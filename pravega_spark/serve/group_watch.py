@@ -52,6 +52,8 @@ LOOKED_STREAMS: Final = 16
 KEPT_SEGMENTS: Final = 200
 """The most segments of an open group, and readers, whose curves are kept: those furthest behind."""
 SEGMENT_POINTS: Final = 60
+KEPT_MS: Final = 600_000
+"""The curves of segments and readers are dropped when no page has shown the group for so long."""
 _REWRITTEN_MS: Final = 2_000
 """A heartbeat may be written again in the second in which it was read, and bear the same date."""
 
@@ -178,11 +180,7 @@ class GroupWatch:
         self.segments: dict[SegmentKey, LagCurve] = {}
         self.readers: dict[str, LagCurve] = {}
         self._offsets: dict[SegmentKey, tuple[int, int]] = {}
-
-    @property
-    def name(self) -> str:
-        """The group's full name."""
-        return self._sync.table.log.path.replace("/_reader_groups/", "/")
+        self._opened_ms = 0
 
     def look(self, *, is_open: bool = False) -> GroupSeen | None:
         """Return the group as it is now; None if it does not exist.
@@ -235,6 +233,8 @@ class GroupWatch:
             self.curve.add(now_ms, seen.events, seen.seconds, moved)
         if is_open:
             self._keep_parts(seen, now_ms)
+        elif now_ms - self._opened_ms > KEPT_MS:
+            self.segments, self.readers, self._offsets = {}, {}, {}
         progress = self.curve.progress(now_ms)
         return replace(seen, status=_status(seen, self.curve, now_ms), progress=progress)
 
@@ -390,6 +390,7 @@ class GroupWatch:
 
     def _keep_parts(self, seen: GroupSeen, now_ms: int) -> None:
         """Add to the curves of segments and readers; only those furthest behind are kept."""
+        self._opened_ms = now_ms
         every = [p for found in seen.positions.values() for p in found if p.events is not None]
         every.sort(key=lambda p: -(p.events or 0))
         kept = every[:KEPT_SEGMENTS]

@@ -48,6 +48,24 @@ class LimitedServer:
                 found += os.readlink(file).startswith("socket:")
         return found
 
+    def unread_bytes(self, client: socket.socket) -> int:
+        """Return what the kernel keeps of answers that a client has not taken."""
+        ends = f":{self.port:04X}", f":{client.getsockname()[1]:04X}"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            local, remote, _, queues = line.split()[1:5]
+            if (local[-5:], remote[-5:]) == ends:
+                return int(queues.partition(":")[0], 16)
+        return 0
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process meanwhile: it sees all that is sent to it at the same moment."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def end(self) -> str:
         """End it by SIGTERM; return its log."""
         self.process.send_signal(signal.SIGTERM)

@@ -17,6 +17,7 @@ from tests.harness.page_server import page_server
 DOCS = Path(__file__).parents[2] / "docs/images"
 WIDE, PHONE = 1280, 390
 PAGES = {
+    "overview": "/",
     "streams": "/streams",
     "stream": "/streams/nyc/flights",
     "groups": "/groups",
@@ -26,6 +27,7 @@ PAGES = {
     "nowhere": "/nowhere",
 }
 SHOWN = (
+    ("serve-overview", "overview", WIDE, 640, "light"),
     ("serve-streams", "streams", WIDE, 640, "light"),
     ("serve-stream", "stream", WIDE, 960, "light"),
     ("serve-dark", "stream", WIDE, 960, "dark"),

@@ -1,6 +1,6 @@
 // Reader groups: the list with their states, and one group with its curves, readers and segments.
 
-import { card, choice, column, h, renew, table, wide } from "./dom.js";
+import { card, cell, choice, column, h, renew, table, wide } from "./dom.js";
 import { get } from "./server.js";
 import { chart } from "./charts.js";
 import { tile } from "./streams_view.js";
@@ -77,12 +77,12 @@ export function groupsView() {
       row.live_readers === null ? unknown() : row.live_readers < row.readers.length ? `${row.live_readers} of ${row.readers.length}` : format.count(row.live_readers),
       row.lag_events === null ? unknown() : format.plural(row.lag_events, "event"), rate(row.read_per_second), rate(row.written_per_second), catchUp(row),
       row.updated_ms === null ? unknown() : format.ago(row.updated_ms), row.looked_ms === null ? unknown("not yet") : unknown(format.ago(row.looked_ms))];
-    return h("tr", {}, values.map((value, at) => h("td", { class: COLUMNS[at][2], "data-label": COLUMNS[at][1] }, value)));
+    return h("tr", {}, values.map((value, at) => cell([COLUMNS[at][1], COLUMNS[at][2]], value)));
   }
 
   function draw() {
     list.className = "";
-    said.textContent = page.looked < page.total && !wanted.search ? `${format.count(page.looked)} of ${format.plural(page.total, "group")} looked at` : "";
+    said.textContent = format.printable(page.looked < page.total && !wanted.search ? `${format.count(page.looked)} of ${format.plural(page.total, "group")} looked at` : "");
     renew(list, page.groups.length
       ? h("div", { class: "scroll" }, h("table", { class: "rows cards" }, h("thead", {}, h("tr", {}, COLUMNS.map(heading))), h("tbody", {}, page.groups.map(line))))
       : h("p", { class: "empty" }, wanted.search ? "No reader group has that name." : "This root has no reader groups."),

@@ -14,16 +14,17 @@ export const lag = (row) => {
 };
 
 function readers(found) {
-  if (!found.readers.length) return empty("Nobody reads this stream as a group or subscriber.");
+  const unlooked = found.unlooked > 0 && h("p", { class: "small muted" }, `${format.plural(found.unlooked, "reader group")} of the root ${found.unlooked === 1 ? "was" : "were"} not looked at yet.`);
+  if (!found.readers.length) return h("div", {}, empty(unlooked ? "Nobody is known to read this stream." : "Nobody reads this stream as a group or subscriber."), unlooked);
   const most = Math.max(...found.readers.map((row) => row.lag_events || 0), 1);
-  return table(["Who", "Readers", "Behind", ["Compared", "part"], "Holds data"], found.readers.map((row) => [
+  return h("div", {}, unlooked, table(["Who", "Readers", "Behind", ["Compared", "part"], "Holds data"], found.readers.map((row) => [
     row.name.includes("/") ? h("a", { href: format.link("groups", ...row.name.split("/")), "data-link": true }, row.name)
       : [row.name, " ", h("span", { class: "chip" }, "subscriber")],
     row.kind === "subscriber" ? "–" : row.readers.length ? row.readers.join(", ") : h("span", { class: "muted" }, "none online"),
     lag(row),
     meter((row.lag_events || 0) / most, row.lag_seconds > 600 ? "warn" : ""),
     row.retention === "none" ? h("span", { class: "muted" }, "no") : `yes${row.published_ms ? `, published ${format.ago(row.published_ms)}` : ""}`,
-  ]));
+  ])));
 }
 
 function retention(found) {

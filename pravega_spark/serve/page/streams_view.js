@@ -1,6 +1,6 @@
 // The list of streams: rates, sizes, and the last hour of each.
 
-import { h } from "./dom.js";
+import { cell, h } from "./dom.js";
 import { get } from "./server.js";
 import { spark } from "./charts.js";
 import * as format from "./format.js";
@@ -61,18 +61,18 @@ export function streamsView() {
 
   function line(row) {
     const name = `${row.scope}/${row.stream}`;
-    const cell = (label, kind, ...shown) => h("td", { class: kind, "data-label": label }, shown);
+    const value = (label, kind, ...shown) => cell([label, kind], shown);
     return h("tr", { "data-stream": name },
-      cell("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
+      value("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
         h("a", { class: "row", href: format.link("streams", row.scope, row.stream), "data-link": true }, row.stream),
         " ", stateChip(row.state), " ", tagChips(row.tags)),
-      cell("Events/s", "num", format.rate(row.events_per_second)),
-      cell("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
-      cell("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
-      cell("Events", "num", format.count(row.events)),
-      cell("Size", "num", format.bytes(row.size_bytes)),
-      cell("Segments", "num", format.count(row.segments)),
-      cell("Last commit", "num muted", format.ago(row.updated_ms)));
+      value("Events/s", "num", format.rate(row.events_per_second)),
+      value("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
+      value("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
+      value("Events", "num", format.count(row.events)),
+      value("Size", "num", format.bytes(row.size_bytes)),
+      value("Segments", "num", format.count(row.segments)),
+      value("Last commit", "num muted", format.ago(row.updated_ms)));
   }
 
   function draw() {
@@ -125,7 +125,7 @@ export function streamsView() {
     const late = overview?.maintenance.filter((kind) => kind.is_overdue).map((kind) => kind.kind) || [];
     upkeep.replaceChildren(late.length && overview.streams
       ? h("span", { class: "chip warn", title: `No recent run of: ${late.join(", ")}` }, `maintenance overdue: ${late.length} of ${overview.maintenance.length}`)
-      : overview ? h("span", { class: "chip good" }, "maintenance on time") : "");
+      : overview?.maintenance.some((kind) => kind.finished_ms !== null) ? h("span", { class: "chip good" }, "maintenance on time") : "");
   }
 
   return {

@@ -22,6 +22,8 @@ export function trafficCards(base) {
   let waiting = null;
   let signal = null;
 
+  const say = (text) => { if (said.textContent !== format.printable(text)) said.textContent = format.printable(text); }; // a screen reader reads each change
+
   async function load() {
     clearTimeout(waiting);
     const last = NAMES.get(range.chosen);
@@ -33,10 +35,10 @@ export function trafficCards(base) {
         for (const { key, name, colour, update } of drawn)
           update({ times_ms: found.times_ms, series: [{ name, values: found[key], colour }] });
         const isGap = found.events_per_second.includes(null);
-        said.textContent = POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : "");
+        say(POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : ""));
         if (found.is_reading) pause = 2000;
       } catch (error) {
-        said.textContent = format.printable(error.message);
+        say(error.message);
       }
     }
     if (!signal?.aborted) waiting = setTimeout(load, pause);

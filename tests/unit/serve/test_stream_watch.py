@@ -13,10 +13,12 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import root_of
+from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, TrafficHistory
-from pravega_spark.serve.watch import PAGE_READS, ROW_READS, StreamWatch
+from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWatch
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import web_client
 
@@ -262,6 +264,7 @@ def test_a_truncation_lowers_the_size_and_no_rate(world: World) -> None:
     world.write(6)
     found = world.filled(HOUR_MS)
     assert found.size_bytes[-1] == 60
+    assert found.size_bytes[-4] is None, "what was cut off is not known from the commits"
     assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(246, rel=1e-3)
     assert min(value for value in found.events_per_second if value is not None) == 0
 
@@ -295,6 +298,38 @@ def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
     assert isinstance(history, TrafficHistory)
     assert len(world.watch._history.known.spans) <= 3
     assert len(world.watch._past._gaps) <= 16
+
+
+@pytest.mark.check
+def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
+    clock = FakeRuntime()
+    manager = manager_of(clock)
+    manager.create_scope("nyc")
+    names = [f"nyc/s{number}" for number in range(20)]
+    for name in names:
+        manager.create_stream(name)
+    clock.sleep(86_400)
+    writers = [manager.create_writer(name) for name in names]
+    for _ in range(100):
+        clock.sleep(20)
+        for writer in writers:
+            writer.write_event(EVENT, routing_key="a").result()
+    for writer in writers:
+        writer.close()
+    spy = Spy(root_of(manager).store)
+    watch = RootWatch(ServedRoot(manager_on(spy, clock)), 3.0)
+    polls = []
+    for _ in range(8):
+        clock.sleep(3)
+        spy.calls.clear()
+        rows = watch.rows(names)
+        polls.append(len(spy.calls) - spy.count("make_durable"))
+        assert len(rows) == len(names)
+    opening = 120  # each stream has some hundred commits and no state file
+    assert polls[0] <= len(names) * (opening + ROW_READS + 1)
+    assert max(polls[1:]) <= len(names) * (ROW_READS + 2)
+    assert polls[-1] == len(names)
+    assert all(None not in row.series for row in rows)
 
 
 @pytest.fixture
