@@ -150,6 +150,7 @@ export function eventsView(scope, stream) {
     newer.hidden = true;
     try {
       const page = await get(`${base}/events`, { limit: 50, at: isNewest ? "tail" : null, ...query });
+      version = page.version;
       list.className = "";
       list.replaceChildren(
         h("p", { class: "small muted" }, lookedText(page.looked, page.events.length, page.readable_events)),
@@ -181,8 +182,7 @@ export function eventsView(scope, stream) {
     onRows(changed) {
       const row = changed.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
-      if (version !== null && row.version !== version && isNewest) newer.hidden = false;
-      version = row.version;
+      if (version !== null && row.version > version && isNewest) newer.hidden = false;
     },
   };
 }

@@ -129,7 +129,6 @@ def test_a_newer_event_is_offered_and_hidden_events_are_said(root: Path, tab: Br
     with page_server(root) as url:
         tab.open(f"{url}/streams/nyc/typed/events")
         tab.wait_for(f"{ROWS} === 1 && document.getElementById('live').dataset.state === 'on'")
-        tab.run("new Promise(done => setTimeout(done, 1200))")
         with StreamManager(root).create_writer("nyc/typed") as writer:
             writer.write_event({"carrier": "DL", "delay": 4}).result()
         button = "document.querySelector('.head button')"
