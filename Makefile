@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants lint classes docs bench dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants lint linters classes docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -62,8 +62,8 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
 # The two parts run side by side: what the heavy one waits, the light one computes.
-test: ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
-	@$(MAKE) --no-print-directory --jobs 2 lint classes
+test: setup ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
+	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
 	@$(MAKE) --no-print-directory --jobs 2 heavy light
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
@@ -90,6 +90,9 @@ classes: $(JAR)
 	@$(BIN)/python -m tests.harness.jvm
 
 lint: setup ## ruff, mypy, and the layers
+	@$(MAKE) --no-print-directory linters
+
+linters:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

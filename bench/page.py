@@ -58,6 +58,7 @@ TABLES = {
         "reroute_after_split auto_scale_decision"
     ),
     "size and age": "looks_at_many_streams writer_ids long_life event_time first_notes",
+    "server": "served_root served_day",
     "maintenance": (
         "maintenance_job appends_beside_maintenance idle_maintenance compaction_speed "
         "append_while_compacting write_amplification stored_bytes chunk_bytes chunk_files "

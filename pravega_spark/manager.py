@@ -33,7 +33,12 @@ from pravega_spark.engine.state.scopes import ACTIVE, DELETED, DELETING, row_nam
 from pravega_spark.engine.state.settings_table import open_settings
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.store.probe import ensure_probed
-from pravega_spark.engine.store.root_marker import bind_root, some_scopes, token_of
+from pravega_spark.engine.store.root_marker import (
+    bind_root,
+    read_root,
+    some_scopes,
+    token_of,
+)
 from pravega_spark.engine.store.root_url import FileSystem, RootUrl
 from pravega_spark.engine.stream.overdue_maintenance import tell_if_unmaintained
 from pravega_spark.errors import InvalidConfiguration, InvalidInput
@@ -227,7 +232,13 @@ class StreamManager(ClosedByBlock):
         scopes. A run over single streams is not recorded, nor is one by hand.
         """
         table = open_maintenance(*self._root)
-        return describe(table.entries(), intervals_ms(self.settings()), table.about_now_ms())
+        marker = read_root(self._root.store)
+        return describe(
+            table.entries(),
+            intervals_ms(self.settings()),
+            table.about_now_ms(),
+            since_ms=0 if marker is None else marker.began_ms,
+        )
 
     def maintain(
         self,

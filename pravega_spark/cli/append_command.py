@@ -119,6 +119,8 @@ def append(
             writer = stack.enter_context(
                 manager.create_writer(name, writer_id=writer_id, large_events=large_events)
             )
+            before = writer.last_event_number
+            run.writes.counted = lambda: writer.last_event_number - before
             run.write(writer, _shown(run.skip(writer, records), stack))
     except BaseException as error:
         say_durable(f"stream {name}", run.durable_text(error), error)

@@ -51,7 +51,7 @@ from pravega_spark.errors import InvalidInput, NoSuchKey, NoSuchTable
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import KeyVersion, TableEntry
 from pravega_spark.key_value.fold import NEVER, FoldDue
-from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.key_value.key_value_table import KeyValueTable, durable_puts
 from pravega_spark.key_value.keys import Key, KeyType
 from pravega_spark.key_value.snapshot import table_snapshot
 from pravega_spark.manager import root_of
@@ -506,6 +506,7 @@ def put(
         puts = OpenWrites()
         try:
             with stopped_by_signals(), manager.key_value_table(table) as opened:
+                puts.counted = lambda: durable_puts(opened)
                 _put_all(opened, KeyForm(opened, key_form), value_form, separator, puts)
         except BaseException as error:
             say_durable(f"table {table}", puts.durable_text("put", error), error)

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, NoReturn
 
@@ -56,6 +56,8 @@ class OpenWrites:
         self.begun = 0
         self._open: deque[tuple[int, Future[Any]]] = deque()
         """With the number of writes before each, so that an interrupt tears no count."""
+        self.counted: Callable[[], int] = lambda: 0
+        """What the writer counts as durable; an interrupt may come between a write and ``add``."""
 
     def add(self, write: Future[Any]) -> None:
         """Take a write that has begun; raise the error of one that failed."""
@@ -76,10 +78,11 @@ class OpenWrites:
 
     def durable_text(self, what: str, error: BaseException) -> str:
         """Return how many are durable, ``what`` each, once the run has ended; "" without writes."""
-        if not self.begun:
-            return ""
         durable = self._open[0][0] if self._open else self.begun
         durable += sum(w.done() and w.exception() is None for _, w in self._open)
+        durable = max(durable, self.counted())
+        if not (self.begun or durable):
+            return ""
         text = f" {count_text(durable, what)} of this run {'is' if durable == 1 else 'are'} durable"
         unknown = ", and of those after them it is unknown"
         return f"{text}{unknown if isinstance(error, CommitUnknown) else ''}."

@@ -210,7 +210,7 @@ class MaintenanceInfo:
     interval_seconds: float
     """The root's setting: a run is due when the last one is older."""
     is_overdue: bool
-    """Whether the last run is older than several intervals, or none is recorded."""
+    """Whether the last run, or without one the root, is older than several intervals."""
     finished_ms: int | None = None
     age_seconds: float | None = None
     by: str | None = None

@@ -137,6 +137,8 @@ class FoldedState:
         first = 0
         if least is not None:
             first = max(0, bisect_right(self._firsts, least) - 1)
+            if self.files and self.files[first].last < least:
+                first += 1  # it begins in the gap behind this file
         last = len(self.files)
         if end is not None:
             last = bisect_left(self._firsts, end)

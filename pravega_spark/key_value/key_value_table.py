@@ -416,3 +416,9 @@ class KeyValueTable(ClosedByBlock, NotPicklable):
         if writer is not None:
             with translated():
                 writer.close()
+
+
+def durable_puts(table: KeyValueTable) -> int:
+    """Return how many puts and removals of a handle are durable, since the last one that failed."""
+    writer = table._writer
+    return 0 if writer is None else writer.last_event_number

@@ -61,6 +61,7 @@ from pravega_spark.maintenance.work import (
     WORKS,
     Kinds,
     RoundTask,
+    Visit,
     WorkDone,
     WorkOptions,
     do_task,
@@ -95,6 +96,8 @@ class RootStreams:
         self._hints: dict[str, DueHints] = {}
         self._streams: dict[str, list[str]] = {}
         """Of the scopes that the present share has visited, as are their hints."""
+        self._visit: Visit | None = None
+        """Of the stream of which :meth:`due` was asked last, once work at it began."""
 
     def open(self, name: str) -> StreamLog:
         """Return a stream by its name."""
@@ -159,6 +162,7 @@ class RootStreams:
         scope, _, short = name.partition("/")
         if short == _LAST:
             return [kind for kind in kinds if kind is MaintenanceKind.SWEEPING]
+        self._visit = None
         kinds = maintenance_work.kinds_of(short, kinds)
         if not kinds:
             return ()
@@ -176,7 +180,9 @@ class RootStreams:
             return self._sweep_tables(scope)
         hints = self._hints_of(scope)
         try:
-            done = do_work(self.open(name), kind, self._options, partial(_unless_off, kind))
+            visit = self._visit = self._visit or Visit(self.open(name))
+            work = partial(_unless_off, kind)
+            done = do_work(visit.stream, kind, self._options, work, visit=visit)
         except Exception:
             hints.drop(short)
             raise

@@ -25,6 +25,7 @@ from pravega_spark.engine.kinds import KINDS, TABLE, kind_at
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.clock import ClockReading, read_clock
 from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.log.sweep import (
     SweepResult,
     add_results,
@@ -43,7 +44,12 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import stream_sweep
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.repair import begun_view
-from pravega_spark.engine.stream.stream_log import StreamLog, events_path, open_stream
+from pravega_spark.engine.stream.stream_log import (
+    StreamLog,
+    events_path,
+    known_version,
+    open_stream,
+)
 from pravega_spark.engine.stream.time_limit import run_within, still_running
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import marks_of
@@ -310,19 +316,43 @@ def maintain_stream(
     return outcomes
 
 
+class Visit:
+    """One look at a stream for several short kinds of work, of which only the first one asks."""
+
+    def __init__(self, stream: StreamLog) -> None:
+        """Take a stream; nothing is read yet."""
+        self.stream = stream
+        self._since: float | None = None
+        self._dated: tuple[Snapshot, int] | None = None
+
+    def view(self) -> tuple[StreamView, int]:
+        """Return the newest view since the visit began, and when its commit was written."""
+        began = self.stream.runtime.monotonic()
+        view = begun_view(self.stream, self._since)
+        self._since = began if self._since is None else self._since
+        if self._dated is None or self._dated[0] is not view.snapshot:
+            self._dated = view.snapshot, self.stream.log.reader.written_ms(view.version)
+        return view, self._dated[1]
+
+
 def do_work(
-    stream: StreamLog, kind: MaintenanceKind, options: WorkOptions, work: Work | None = None
+    stream: StreamLog,
+    kind: MaintenanceKind,
+    options: WorkOptions,
+    work: Work | None = None,
+    *,
+    visit: Visit | None = None,
 ) -> WorkOutcome:
     """Do the work of one kind on a stream. Raises what that raises, and TooBusy at the limit.
 
-    ``work`` is a part of it that is done instead of the whole, such as a plan.
-    Of a stream that still hangs in any kind of work, it raises TooBusy without waiting.
+    ``work`` is a part of it that is done instead of the whole, such as a plan. Kinds of one
+    ``visit`` of the stream share a view. Of a stream that still hangs in any kind of work, it
+    raises TooBusy without waiting.
     """
 
     def run() -> WorkOutcome:
         now_ms = stream.now_ms()
-        view = begun_view(stream)
-        written_ms = stream.log.reader.written_ms(view.version)
+        view, written_ms = (visit or Visit(stream)).view()
         with span(kind.value, stream.name):
             done = (work or WORKS[kind])(stream, view, options)
         return WorkOutcome(
@@ -396,7 +426,7 @@ def _transactions(stream: StreamLog, view: StreamView, options: WorkOptions) -> 
         figures = {"committed": committed, "aborted": aborted, "cleared": 0}
         return WorkDone(_would(_did(figures, "transactions")), figures, ALWAYS)
     limit = options.settings(view).prepared_limit_ms
-    swept = sweep_transactions(stream, prepared_limit_ms=limit, life=view.life)
+    swept = sweep_transactions(stream, prepared_limit_ms=limit, view=view)
     counts = len(swept.committed), len(swept.aborted), swept.cleared
     figures = dict(zip(("committed", "aborted", "cleared"), counts, strict=True))
     due_ms = transactions_due(stream.view(refresh=False))
@@ -749,7 +779,11 @@ def _outcome(
 def stream_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:
     """Return the due hints of a scope's streams, by their names in the scope."""
     path_of = partial(table_path, scope)
-    return DueHints(store, f"{scope}/streams", names, path_of, basis)
+
+    def known(name: str) -> int:
+        return known_version(store, f"{scope}/{name}")
+
+    return DueHints(store, f"{scope}/streams", names, path_of, basis, known=known)
 
 
 def table_hints(store: Store, scope: str, names: Collection[str], basis: str) -> DueHints:

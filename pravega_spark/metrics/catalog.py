@@ -210,7 +210,7 @@ ROOT_METRICS: Final = (
         "pravega_maintenance_overdue",
         _GAUGE,
         ("kind", "scope"),
-        "1 if the last run is older than several intervals, or none is recorded",
+        "1 if the last run, or without one the root, is older than several intervals",
     ),
     Metric(
         "pravega_maintenance_failed_streams",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.root_marker import way_on
-from pravega_spark.engine.stream.backlog import SegmentBacklog, backlog, oldest_seconds
+from pravega_spark.engine.stream.backlog import Backlog, SegmentBacklog, backlog, oldest_seconds
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import NoSuchReaderGroup, NoSuchStream, StaleIdentity
@@ -199,16 +199,15 @@ def with_heartbeats(store: Store, state: GroupState) -> GroupState:
     return ReaderLeases(store, group_path(state.group)).with_heartbeats(state)
 
 
-def segment_positions(
-    state: GroupState, stream: str, opened: Callable[[str], StreamLog]
-) -> list[SegmentPosition]:
-    """Return the group's segments of a stream, and unread ones ahead of them, by segment id."""
+def positions_with(state: GroupState, stream: str, found: Backlog | None) -> list[SegmentPosition]:
+    """Return the group's segments of a stream, and unread ones ahead of them, by segment id.
+
+    ``found`` is the group's backlog in the stream, or None of a stream that is deleted.
+    """
     known = {
         key.segment_id: _recorded(state, key, offset) for key, offset in _offsets(state, stream)
     }
-    try:
-        found = backlog(opened(stream), state.cut(stream), state.ends.get(stream))
-    except (NoSuchStream, StaleIdentity):
+    if found is None:
         return [known[segment_id] for segment_id in sorted(known)]
     unread = {segment.unread.segment_id: segment for segment in found.segments}
     for segment_id in unread.keys() - known.keys():
@@ -220,6 +219,16 @@ def segment_positions(
         _measured(known[s], view, heads[s], unread.get(s)) if s in heads else known[s]
         for s in sorted(known)
     ]
+
+
+def segment_positions(
+    state: GroupState, stream: str, opened: Callable[[str], StreamLog]
+) -> list[SegmentPosition]:
+    """Return the :func:`positions_with` the newest backlog, for which chunks are read."""
+    found = None
+    with contextlib.suppress(NoSuchStream, StaleIdentity):
+        found = backlog(opened(stream), state.cut(stream), state.ends.get(stream))
+    return positions_with(state, stream, found)
 
 
 def _offsets(state: GroupState, stream: str) -> Iterator[tuple[SegmentKey, int]]:

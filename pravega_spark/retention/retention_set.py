@@ -37,7 +37,10 @@ COMMITS_PAGE = 32
 
 
 class SnapshotSearch:
-    """Searches one log; remembers the stored states that it has read."""
+    """Searches one log; remembers what it has read.
+
+    A decision and its explanation search the same commits several times.
+    """
 
     def __init__(self, reader: LogReader) -> None:
         """Take a log; reads nothing."""
@@ -45,6 +48,8 @@ class SnapshotSearch:
         self._files: list[int] | None = None
         self._spans: list[Span] = []
         self._states = dict[int, Snapshot]()
+        self._ranges: list[list[Snapshot]] = []
+        """The snapshots of ranges whose commits were read, each without a gap."""
 
     def partition(
         self, low: int, high: int, passes: Callable[[Snapshot], bool]
@@ -82,15 +87,24 @@ class SnapshotSearch:
             base = self._state(older[-1])
         if base is None:
             base, _ = self._reader.open_known(below=low + 1)
-        found = [base]
-        while (last := found[-1]).version < high:
+        known = self._range_with(base)
+        while (last := known[-1]).version < high:
             if last.version > low and not passes(last):
                 break
             for commit in self._reader.span(
                 last.version, min(last.version + COMMITS_PAGE, high), light=True
             ):
-                found.append(found[-1].apply(commit))
-        return [snapshot for snapshot in found if snapshot.version >= low]
+                known.append(known[-1].apply(commit))
+        first = max(low, base.version)
+        return [snapshot for snapshot in known if first <= snapshot.version <= high]
+
+    def _range_with(self, base: Snapshot) -> list[Snapshot]:
+        """Return the range that has a snapshot, or a new one that begins with it."""
+        for known in self._ranges:
+            if known[0].version <= base.version <= known[-1].version:
+                return known
+        self._ranges.append([base])
+        return self._ranges[-1]
 
     def _listed(self) -> list[int]:
         """Return the versions of the state files, and those at which a part ends, oldest first."""

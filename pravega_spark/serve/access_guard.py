@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pravega_spark.serve.serve_options import (
+    MAX_ANSWERS,
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
     MAX_QUERY_BYTES,
@@ -51,6 +52,7 @@ class AccessGuard:
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
         self._app = app
         self._options = options
+        self._answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -76,19 +78,39 @@ class AccessGuard:
         if scope["path"].startswith("/v1/") and scope["path"].endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}  # as Pravega's command line asks
         if scope["method"] == "HEAD" and scope["path"].startswith(_HEAD_FOLDERS):
-            await self._app({**scope, "method": "GET"}, receive, _without_body(send_guarded))
+            await self._answer({**scope, "method": "GET"}, receive, _without_body(send_guarded))
             return
         if scope["method"] in _READS:
-            await self._app(scope, receive, send_guarded)
+            await self._answer(scope, receive, send_guarded)
             return
         body = await _read_body(receive)
         if body is None:
             await _too_large()(scope, receive, send_guarded)
         else:
-            await self._app(scope, _replayed(body, receive), send_guarded)
+            await self._answer(scope, _replayed(body, receive), send_guarded)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; of those for data not more than MAX_ANSWERS at the same time."""
+        if scope["path"] in _OPEN_PATHS or not scope["path"].startswith(_DATA_FOLDERS):
+            await self._app(scope, receive, send)
+            return
+        if self._answering >= MAX_ANSWERS:
+            refused = problem(
+                503, "TooBusy", f"the server answers {MAX_ANSWERS} requests; try again."
+            )
+            refused.headers["Retry-After"] = "5"
+            await refused(scope, receive, send)
+            return
+        self._answering += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._answering -= 1
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers, method, options = Headers(scope=scope), scope["method"], self._options
+        if _is_framed_twice(scope["http_version"], headers):
+            return _framed_twice()
         named = headers.getlist("host")
         host = _host_name(named[0]) if len(named) == 1 else None
         if host is None or not options.accepts_host(host):
@@ -176,6 +198,22 @@ def _host_name(header: str) -> str | None:
 
 def _is_same_origin(origin: str, host: str) -> bool:
     return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _is_framed_twice(http_version: str, headers: Headers) -> bool:
+    """Return whether a proxy may see another end of the body than this server does."""
+    is_old = http_version < "1.1"
+    return "transfer-encoding" in headers and (is_old or "content-length" in headers)
+
+
+def _framed_twice() -> JSONResponse:
+    refused = problem(
+        400,
+        "InvalidInput",
+        "a request has a Content-Length or, from HTTP/1.1 on, a Transfer-Encoding.",
+    )
+    refused.headers["Connection"] = "close"  # what follows may be no request of this client
+    return refused
 
 
 def _is_over(length: str | None, limit: int) -> bool:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query
 
 from pravega_spark.config.descriptions import MaintenanceInfo
-from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import NoSuchTable, NotFound
-from pravega_spark.key_value.keys import KeyType
-from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.serve import views
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api_models import (
-    GroupDetails,
-    GroupsPage,
     HistoryPage,
     MaintenanceRow,
     RetentionAnswer,
@@ -25,23 +19,26 @@ from pravega_spark.serve.api_models import (
     SegmentPicture,
     StorageAnswer,
     StreamDetails,
-    StreamReaders,
     StreamsPage,
-    TableRow,
-    TablesPage,
+    StreamTraffic,
     TransactionsPage,
     WatermarksPage,
 )
-from pravega_spark.serve.rest import NOT_FOUND, existing_group, stream_name
-from pravega_spark.serve.views import MAX_EPOCHS, GroupRows, segment_picture, segment_rows
-from pravega_spark.serve.watch import KnownNames, RootWatch
-from pravega_spark.values.names import split_table, table_log
+from pravega_spark.serve.attention import Attention
+from pravega_spark.serve.group_models import StreamReaders
+from pravega_spark.serve.groups import StreamReadersOf
+from pravega_spark.serve.names import KnownNames
+from pravega_spark.serve.rest import NOT_FOUND, stream_name
+from pravega_spark.serve.traffic import RANGES
+from pravega_spark.serve.views import MAX_EPOCHS, segment_picture
+from pravega_spark.serve.watch import RootWatch
 
 _Answer = TypeVar("_Answer")
 _ANSWER_SECONDS: Final = 10.0
 """How long an answer is kept while its stream does not change: ages in it grow."""
 _STORAGE_SECONDS: Final = 60.0
 """The storage panel lists all objects of a stream."""
+_RANGES_MS: Final = dict(zip(("15m", "1h", "24h"), RANGES, strict=True))
 Search = Annotated[str | None, Query(max_length=200)]
 Name = Annotated[str | None, Query(max_length=600)]
 PageSize = Annotated[int, Query(ge=1, le=200)]
@@ -51,10 +48,10 @@ Offset = Annotated[int, Query(ge=0, le=1_000_000)]
 class StreamAnswers:
     """What the routes of streams share."""
 
-    def __init__(self, watch: RootWatch, cache: AnswerCache, groups: GroupRows) -> None:
+    def __init__(self, watch: RootWatch, cache: AnswerCache, readers: StreamReadersOf) -> None:
         """Take the watch of the root, and the cache."""
         self.watch = watch
-        self.groups = groups
+        self.readers = readers
         self.manager = watch.root.manager
         self._cache = cache
 
@@ -121,8 +118,10 @@ def _add_list(routes: APIRouter, answers: StreamAnswers) -> None:
         names = selected(answers.watch.names(), scope, search, tag)
         rest = [name for name in names if after is None or name > after]
         page = rest[:limit]
+        with answers.watch.budget.of_gets().applied():
+            rows = answers.watch.rows(page)
         return StreamsPage(
-            streams=answers.watch.rows(page),
+            streams=rows,
             total=len(names),
             next=page[-1] if len(rest) > limit else None,
         )
@@ -137,6 +136,16 @@ def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         view = answers.view(name)
         info = answers.of_version(("info",), name, lambda view: answers.manager.stream_info(name))
         return views.stream_details(watch.row(view), view, info, watch.segment_rates())
+
+    @routes.get("/{scope}/{stream}/traffic", operation_id="streamTraffic", responses=NOT_FOUND)
+    def traffic(scope: str, stream: str, last: Literal["15m", "1h", "24h"] = "1h") -> StreamTraffic:
+        """Return the rates and the size over the last 15 minutes, hour, or day.
+
+        Of a past in which nobody looked each answer knows more: ``is_reading`` says so.
+        """
+        name = stream_name(scope, stream)
+        answers.view(name)
+        return answers.watch.stream(name).traffic(_RANGES_MS[last])
 
     @routes.get("/{scope}/{stream}/segments", operation_id="streamSegments", responses=NOT_FOUND)
     def segments(
@@ -154,7 +163,7 @@ def _add_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         """Return the reader groups and subscribers of a stream, and how far behind they are."""
         view = answers.view(stream_name(scope, stream))
         groups = answers.watch.names().groups
-        return StreamReaders(readers=answers.groups.readers_of(view, groups))
+        return answers.readers.answer(view, groups)
 
     @routes.get("/{scope}/{stream}/retention", operation_id="streamRetention", responses=NOT_FOUND)
     def retention(scope: str, stream: str) -> RetentionAnswer:
@@ -214,13 +223,9 @@ def _add_log_panels(routes: APIRouter, answers: StreamAnswers) -> None:
         )
 
 
-_KEPT_SECONDS: Final = 10.0
-
-
 def root_api(
     watch: RootWatch,
-    cache: AnswerCache,
-    groups: GroupRows,
+    attention: Attention,
     *,
     version: str,
     allow_changes: bool,
@@ -232,8 +237,7 @@ def root_api(
     def overview() -> RootOverview:
         """Return the root: its scopes, how much it holds, and the last runs of maintenance."""
         names = watch.names()
-        manager = watch.root.manager
-        found = cache.get(("maintenance",), None, _KEPT_SECONDS, manager.maintenance)
+        found = attention.upkeep().infos
         return RootOverview(
             root=watch.root.url,
             version=version,
@@ -246,62 +250,10 @@ def root_api(
             maintenance=[_maintenance(info) for info in found if info.scope is None],
         )
 
-    _add_groups(routes, watch, groups)
-    _add_tables(routes, watch, cache)
     return routes
 
 
-def _add_groups(routes: APIRouter, watch: RootWatch, groups: GroupRows) -> None:
-    @routes.get("/groups", operation_id="pageOfGroups")
-    def list_groups(search: Search = None, after: Name = None, limit: PageSize = 50) -> GroupsPage:
-        """Return reader groups by name, and how far behind each is."""
-        page, total, following = _page(watch.names().groups, search, after, limit)
-        rows = [groups.row(name) for name in page]
-        found = [row for row in rows if row is not None]
-        return GroupsPage(groups=found, total=total, next=following)
-
-    @routes.get("/groups/{scope}/{group}", operation_id="groupDetails", responses=NOT_FOUND)
-    def group_details(
-        scope: str, group: str, offset: Offset = 0, limit: PageSize = 200
-    ) -> GroupDetails:
-        """Return a group and its segments from ``offset`` on: reader, offset, lag of each."""
-        named = existing_group(watch.root, scope, group)
-        found = groups.find(named.state.group) or named
-        streams = sorted(found.state.lives)
-        positions = [p for stream in streams for p in groups.positions(found, stream)]
-        return GroupDetails(
-            row=groups.row_of(found),
-            configuration=found.state.configuration.to_json(),
-            segments=segment_rows(positions[offset : offset + limit]),
-            total_segments=len(positions),
-        )
-
-
-def _add_tables(routes: APIRouter, watch: RootWatch, cache: AnswerCache) -> None:
-    def row(name: str) -> TableRow | None:
-        try:
-            return cache.get(("table", name), None, _KEPT_SECONDS, lambda: _table(watch, name))
-        except NotFound:  # deleted since it was listed
-            return None
-
-    @routes.get("/tables", operation_id="pageOfTables")
-    def list_tables(search: Search = None, after: Name = None, limit: PageSize = 50) -> TablesPage:
-        """Return key-value tables by name."""
-        page, total, following = _page(watch.names().tables, search, after, limit)
-        rows = SYSTEM.each(row, page)
-        found = [row for row in rows if row is not None]
-        return TablesPage(tables=found, total=total, next=following)
-
-    @routes.get("/tables/{scope}/{table}", operation_id="tableDetails", responses=NOT_FOUND)
-    def table_details(scope: str, table: str) -> TableRow:
-        """Return a key-value table."""
-        found = row(f"{scope}/{table}") if f"{scope}/{table}" in watch.names().tables else None
-        if found is None:
-            raise NoSuchTable(f"table {scope}/{table} does not exist.")
-        return found
-
-
-def _page(
+def page_of_names(
     names: Sequence[str], search: str | None, after: str | None, limit: int
 ) -> tuple[list[str], int, str | None]:
     """Return a page of the names that contain a text, how many do, and where the next begins."""
@@ -320,31 +272,4 @@ def _maintenance(info: MaintenanceInfo) -> MaintenanceRow:
         streams=info.streams,
         failed=info.failed,
         claimed_by=info.claimed_by,
-    )
-
-
-def _table(watch: RootWatch, name: str) -> TableRow:
-    scope, table = split_table(name)
-    found = table_snapshot(watch.root.log(table_log(scope, table)))
-    return _table_row(scope, table, found)
-
-
-def _table_row(scope: str, table: str, found: TableSnapshot) -> TableRow:
-    configuration = found.configuration
-    folded = None if found.folded is None else found.folded.record
-    return TableRow(
-        scope=scope,
-        table=table,
-        state=found.view.record.state.value,
-        key_type=KeyType(configuration.key_type).value,
-        ttl=None if configuration.ttl is None else str(configuration.ttl),
-        tags=sorted(configuration.tags),
-        partitions=len(found.view.active.segments),
-        version=found.view.version,
-        unfolded_changes=found.changes,
-        unfolded_bytes=found.changed_bytes,
-        folded_entries=0 if folded is None else folded.rows,
-        folded_files=0 if folded is None else folded.files,
-        folded_bytes=0 if folded is None else folded.size_bytes,
-        folded_ms=None if folded is None else folded.folded_ms,
     )

@@ -19,14 +19,30 @@ class StreamRow(BaseModel):
     events: int
     """The readable events: from the head to the tail."""
     size_bytes: int
-    events_per_second: float = Field(description="Over the last minute.")
-    bytes_per_second: float
+    events_per_second: float | None = Field(
+        description="Over the last minute; null where it is unknown."
+    )
+    bytes_per_second: float | None
     series: list[float | None] = Field(
         description="Events a second in each minute of the last hour; null where it is unknown."
     )
     version: int
     created_ms: int
     updated_ms: int
+    future_ms: int | None = Field(
+        description="The time of the newest commit if it lies in the future; else null."
+    )
+
+
+class StreamTraffic(BaseModel):
+    """The traffic of a stream up to each time; null where it is unknown."""
+
+    times_ms: list[int]
+    events_per_second: list[float | None]
+    bytes_per_second: list[float | None]
+    commits_per_second: list[float | None]
+    size_bytes: list[int | None] = Field(description="Of the readable events, at each time.")
+    is_reading: bool = Field(description="Whether the next answers know more of the past.")
 
 
 class StreamsPage(BaseModel):
@@ -71,8 +87,8 @@ class SegmentLoadRow(BaseModel):
     high: float
     events: int
     size_bytes: int
-    events_per_second: float
-    bytes_per_second: float
+    events_per_second: float | None = Field(description="Null where it is unknown.")
+    bytes_per_second: float | None
 
 
 class StreamDetails(BaseModel):
@@ -126,27 +142,6 @@ class SegmentPicture(BaseModel):
     epochs: list[PictureEpoch]
     segments: list[PictureSegment]
     omitted_epochs: int = Field(description="Older epochs that the answer leaves out.")
-
-
-class ReaderRow(BaseModel):
-    """Whoever reads a stream: a reader group, or a plain subscriber."""
-
-    name: str
-    kind: str = Field(description="reader group, or subscriber.")
-    state: str
-    readers: list[str]
-    retention: str = Field(description="none, automatic or manual: whether it holds data.")
-    lag_events: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-    cut: str | None
-    published_ms: int | None
-
-
-class StreamReaders(BaseModel):
-    """All that read a stream."""
-
-    readers: list[ReaderRow]
 
 
 class RetentionHolder(BaseModel):
@@ -252,81 +247,3 @@ class HistoryPage(BaseModel):
 
     commits: list[CommitRow]
     next: int | None = Field(description="Give it as ``before`` for older ones.")
-
-
-class GroupRow(BaseModel):
-    """A reader group of a list."""
-
-    scope: str
-    group: str
-    state: str
-    generation: int
-    retention: str
-    streams: list[str]
-    readers: list[str]
-    segments: int
-    unassigned: int
-    lag_events: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-    last_checkpoint: str | None
-    updated_ms: int
-
-
-class GroupsPage(BaseModel):
-    """A page of reader groups, by name."""
-
-    groups: list[GroupRow]
-    total: int
-    next: str | None
-
-
-class GroupSegmentRow(BaseModel):
-    """A segment of a group, and what is unread of it."""
-
-    stream: str
-    segment: str
-    state: str
-    reader: str | None
-    current_offset: int | None
-    head_offset: int | None
-    next_offset: int | None
-    lag: int | None
-    lag_bytes: int | None
-    lag_seconds: float | None
-
-
-class GroupDetails(BaseModel):
-    """A reader group with its segments."""
-
-    row: GroupRow
-    configuration: dict[str, Any]
-    segments: list[GroupSegmentRow]
-    total_segments: int
-
-
-class TableRow(BaseModel):
-    """A key-value table."""
-
-    scope: str
-    table: str
-    state: str
-    key_type: str
-    ttl: str | None
-    tags: list[str]
-    partitions: int
-    version: int
-    unfolded_changes: int
-    unfolded_bytes: int
-    folded_entries: int
-    folded_files: int
-    folded_bytes: int
-    folded_ms: int | None
-
-
-class TablesPage(BaseModel):
-    """A page of key-value tables, by name."""
-
-    tables: list[TableRow]
-    total: int
-    next: str | None

@@ -97,6 +97,7 @@ class EventsAnswer(BaseModel):
     is_done: bool = Field(description="Whether no more events follow in the order of the page.")
     looked: LookedRow
     readable_events: int = Field(description="Of the whole stream: from its head to its tail.")
+    version: int = Field(description="Of the stream's log, as the page read it.")
 
 
 class CommitOfEvent(BaseModel):
@@ -296,6 +297,7 @@ def page_of_events(
         is_done=found.is_done,
         looked=looked_row(found.looked, reader.partly_searched),
         readable_events=view.located_head.events_to(view.located_tail),
+        version=view.version,
     )
 
 

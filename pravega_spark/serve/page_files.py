@@ -17,9 +17,11 @@ _PAGES: Final = (
     "/",
     "/streams",
     "/streams/{scope}/{stream}",
+    "/streams/{scope}/{stream}/events",
     "/groups",
     "/groups/{scope}/{group}",
     "/tables",
+    "/tables/{scope}/{table}",
     "/api/docs",
 )
 """The addresses of the page, which are deep links."""

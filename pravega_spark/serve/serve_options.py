@@ -17,6 +17,8 @@ DEFAULT_PORT: Final = 9091
 MIN_TOKEN_LENGTH: Final = 16
 MAX_VIEWERS: Final = 64
 """Open streams of live updates; each is a connection that a page keeps."""
+MAX_ANSWERS: Final = MAX_VIEWERS + 64
+"""Requests for data that are answered at the same time, live updates included."""
 MAX_QUERY_BYTES: Final = 16_000
 """A cut of 500 segments, and the longest key of a table."""
 MAX_BODY_BYTES: Final = 64 * 1_024
@@ -26,12 +28,35 @@ MIN_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How long the server waits for a client, and for how many.
+
+    A header ends within ``header_seconds`` of the connection, or of the last answer; a body within
+    ``body_seconds`` of its header. A client reads at least 64 KiB of an answer in
+    ``unread_seconds``, or its rest. Of more than ``connections`` the one ends that has waited for
+    its client for the longest.
+    """
+
+    header_seconds: float = 10.0
+    body_seconds: float = 10.0
+    unread_seconds: float = 30.0
+    connections: int = 512
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that no client can keep."""
+        for name in ("header_seconds", "body_seconds", "unread_seconds", "connections"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise InvalidOption(f"the limit {name} is {value}; it must be above 0.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Where the server listens, and what it allows; raises InvalidOption for unsafe combinations.
 
     ``allowed_hosts`` are names that a request may call this server by, beside its addresses and
     ``localhost``. ``poll_seconds`` is the pause between looks at the root while a page is open.
-    With ``hide_events`` no payload and no routing key is shown.
+    With ``hide_events`` no payload and no routing key is shown. ``limits`` hold for connections.
     """
 
     host: str = DEFAULT_HOST
@@ -41,6 +66,7 @@ class ServeOptions:
     allowed_hosts: frozenset[str] = frozenset()
     poll_seconds: float = POLL_SECONDS
     hide_events: bool = False
+    limits: ConnectionLimits = ConnectionLimits()
 
     def __post_init__(self) -> None:
         """Refuse what would be open to more than its user expects."""

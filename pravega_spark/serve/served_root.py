@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from pravega_spark.engine.root import Root
+from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import without_credentials
 from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.serve.call_budget import BudgetedStore, charged_runtime
+from pravega_spark.values.limits import OPEN_STREAM_BYTES
 
 
 class ServedRoot:
-    """The state that all routes share; thread-safe."""
+    """The state that all routes share; thread-safe. Its calls are charged to a poll's budget."""
 
     def __init__(self, manager: StreamManager) -> None:
         """Take the manager of the root; nothing is read yet."""
         self.manager = manager
-        self.opened = root_of(manager)
-        self.store = self.opened.store
+        store, runtime = root_of(manager)
+        self.opened = Root(BudgetedStore(store), charged_runtime(runtime))
+        self.store, self.runtime = self.opened
+        self._logs = OpenObjects(
+            lambda store, name: StreamLog(store, name, self.runtime),
+            lambda stream: stream.log.held_bytes,
+            OPEN_STREAM_BYTES,
+        )
 
     @property
     def url(self) -> str:
@@ -24,8 +34,8 @@ class ServedRoot:
         return without_credentials(self.manager.root)
 
     def log(self, stream: str) -> StreamLog:
-        """Return an open stream, which need not exist."""
-        return self.opened.stream(stream)
+        """Return an open stream, which need not exist. Raises InvalidName."""
+        return self._logs.get(self.store, stream)
 
     def view(self, stream: str) -> StreamView:
         """Return the newest view of a stream: one storage call if it is known.

@@ -1,111 +1,78 @@
 """A server's knowledge of a root: its names, and one watch for each stream looked at.
 
-The first look reads the log's last commits, for their times. Every later look costs one storage
-call: the traffic since is the difference between two views.
-
-What a server knows of a root: its names, and one watch for each stream that was looked at. A look
-at the names costs a listing of the root and one storage call a scope, at most every few seconds. A
-look at a stream costs one storage call, at most once a poll interval. All viewers share both, and
-nothing is asked while nobody looks.
+A look at the names costs a listing of the root and one storage call a scope, at most every few
+seconds. A look at a stream costs one storage call and one for each new commit, at most once a poll
+interval; what came in between two looks is the difference of two views, or, after a pause, is read
+by and by. All viewers share both, and nothing is asked while nobody looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import contextlib
+from collections.abc import Sequence
+from typing import Final
 
 from pravega_spark.engine.runtime.eviction import ChanceCache
 from pravega_spark.engine.runtime.system import SYSTEM
-from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import CorruptLog, Damaged, ForeignTable, NotFound
+from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.scaling.rates import NO_TRAFFIC, Traffic, traffic_by_segment
-from pravega_spark.serve.answer_cache import AnswerCache
-from pravega_spark.serve.api_models import StreamRow
+from pravega_spark.scaling.rates import Traffic
+from pravega_spark.serve.api_models import StreamRow, StreamTraffic
+from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
+from pravega_spark.serve.names import KnownNames, RootNames
+from pravega_spark.serve.past_traffic import PastTraffic, Sizes, point_of, readable_bytes
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, RATE_MS, TrafficHistory
+from pravega_spark.values.limits import CLOCK_SKEW_MS
 
-BUCKET_MS: Final = 10_000
-WINDOW_MS: Final = 3_600_000
-POINTS: Final = 60
-RATE_MS: Final = 60_000
-"""A rate is the mean over this time."""
+ROW_READS: Final = 32
+"""About the most objects of the past that a look at a stream reads, for the hour of its row."""
+PAGE_READS: Final = 256
+"""The same for the charts of a stream's page, each time that they ask."""
 
 
-class TrafficWindow:
-    """The traffic of a stream or a segment, known from a time on; times in ms since 1970."""
+class _LastMinute:
+    """The traffic of one segment of late: some times, and what came in each."""
 
-    def __init__(self, since_ms: int) -> None:
-        """Begin with no traffic, known from ``since_ms`` on."""
-        self.since_ms = since_ms
-        self._buckets: dict[int, tuple[int, int]] = {}
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, int, Traffic]] = []
 
-    def add(self, time_ms: int, events: int, size_bytes: int) -> None:
-        """Count events at a time; older ones than the window are forgotten."""
-        if not (events or size_bytes):
-            return
-        number = time_ms // BUCKET_MS
-        known = self._buckets.get(number, (0, 0))
-        self._buckets[number] = known[0] + events, known[1] + size_bytes
-        oldest = (time_ms - WINDOW_MS) // BUCKET_MS
-        for old in [n for n in self._buckets if n < oldest]:
-            del self._buckets[old]
+    def add(self, start_ms: int, end_ms: int, added: Traffic) -> None:
+        oldest = end_ms - 2 * RATE_MS
+        self._parts = [part for part in self._parts if part[1] > oldest]
+        self._parts.append((start_ms, end_ms, added))
 
-    def rate(self, now_ms: int) -> tuple[float, float]:
-        """Return events and bytes a second over the last minute, or since the window began."""
-        last = now_ms // BUCKET_MS
-        wanted = range(last - RATE_MS // BUCKET_MS + 1, last + 1)
-        events, size_bytes = self._sum(wanted)
-        start_ms = max(wanted[0] * BUCKET_MS, min(self.since_ms, now_ms - BUCKET_MS))
-        seconds = max(1.0, (now_ms - start_ms) / 1_000)
+    def rate(self, since_ms: int, now_ms: int) -> tuple[float, float]:
+        events = size_bytes = 0.0
+        for start, end, added in self._parts:
+            part = max(0, end - max(start, since_ms)) / max(1, end - start)
+            events, size_bytes = events + added.events * part, size_bytes + added.size_bytes * part
+        seconds = (now_ms - since_ms) / 1_000
         return events / seconds, size_bytes / seconds
-
-    def series(self, now_ms: int) -> list[float | None]:
-        """Return events a second in the minutes of the last hour; None before the window began."""
-        width = WINDOW_MS // POINTS // BUCKET_MS
-        last = now_ms // BUCKET_MS
-        found: list[float | None] = []
-        for point in range(POINTS):
-            end = last - (POINTS - 1 - point) * width
-            if (end + 1) * BUCKET_MS <= self.since_ms:
-                found.append(None)
-                continue
-            events, _ = self._sum(range(end - width + 1, end + 1))
-            found.append(round(events * 1_000 / (width * BUCKET_MS), 3))
-        return found
-
-    def _sum(self, numbers: range) -> tuple[int, int]:
-        found = [self._buckets[n] for n in numbers if n in self._buckets]
-        return sum(events for events, _ in found), sum(size for _, size in found)
-
-
-FIRST_COMMITS: Final = 256
-"""The most commits that the first look at a stream reads."""
-_STEADY_SECONDS: Final = 30.0
-"""After a longer pause the traffic since the last look is spread over the pause."""
-_SPREAD_STEPS: Final = 60
 
 
 class StreamWatch:
     """One stream; thread-safe. Looks are shared by all that ask at the same time."""
 
     def __init__(self, log: StreamLog) -> None:
+        """Take the open stream; nothing is read before the first look."""
         self._log = log
         self._lock = new_lock()
         self._looked: float | None = None
         self._looked_ms = 0
+        self._row_reads = self._page_reads = 0
         self._view: StreamView | None = None
-        self._sizes: dict[int, Traffic] = {}
-        self._total = TrafficWindow(0)
-        self._segments: dict[int, TrafficWindow] = {}
+        self._history = TrafficHistory()
+        self._past: PastTraffic
+        self._segments: dict[int, _LastMinute] = {}
 
-    def look(self, max_age: float = 0.0) -> StreamView:
+    def look(self, max_age: float = 0.0, *, reads: int = ROW_READS) -> StreamView:
         """Return the newest view, or the last one if it is younger than ``max_age`` seconds.
 
-        Raises NoSuchStream.
+        A look reads about ``reads`` objects of the past at most. Raises NoSuchStream.
         """
         with self._lock:
             now = self._log.runtime.monotonic()
@@ -113,21 +80,43 @@ class StreamWatch:
             if known is not None and looked is not None and now - looked < max_age:
                 return known
             view = begun_view(self._log)
+            now_ms = max(self._log.now_ms(), self._looked_ms)
             if known is None or known.life != view.life:
-                self._begin(view)
-            elif known.version != view.version:
-                steady = looked is not None and now - looked < _STEADY_SECONDS
-                self._follow(view, is_steady=steady)
-            self._view, self._looked, self._looked_ms = view, now, self._log.now_ms()
+                self._begin(view, now_ms)
+            else:
+                self._follow(known, view, now_ms)
+            self._view, self._looked, self._looked_ms = view, now, now_ms
+            self._row_reads, self._page_reads = ROW_READS, PAGE_READS
+            self._read_past(view, reads)
             return view
 
-    def row(self, view: StreamView) -> StreamRow:
-        """Return the stream as a row of a list."""
-        scope, _, name = view.stream.partition("/")
-        record, now_ms = view.record, self._log.now_ms()
+    def read_past(self) -> None:
+        """Read of the past what the last look left out. Raises BudgetSpent."""
         with self._lock:
-            events_rate, bytes_rate = self._total.rate(now_ms)
-            series = self._total.series(now_ms)
+            if self._view is not None:
+                self._read_past(self._view, ROW_READS)
+
+    def _read_past(self, view: StreamView, reads: int) -> None:
+        reads = min(reads, self._row_reads)
+        if reads:
+            self._row_reads = 0
+            since_ms = self._looked_ms - HOUR_MS
+            self._past.fill(view, since_ms, self._looked_ms, reads, self._count)
+
+    @property
+    def seen(self) -> tuple[StreamView, int] | None:
+        """The last view and when it was the newest one, in ms since 1970; None before a look."""
+        with self._lock:
+            return None if self._view is None else (self._view, self._looked_ms)
+
+    def row(self, view: StreamView) -> StreamRow:
+        """Return the stream as a row of a list, as of the last look."""
+        scope, _, name = view.stream.partition("/")
+        record = view.record
+        with self._lock:
+            rate = self._history.rate(self._looked_ms)
+            series = self._history.series(HOUR_MS, self._looked_ms)
+            future_ms = view.timestamp_ms if _is_ahead(view, self._looked_ms) else None
         return StreamRow(
             scope=scope,
             stream=name,
@@ -137,112 +126,116 @@ class StreamWatch:
             epoch=record.active_epoch,
             events=view.located_head.events_to(view.located_tail),
             size_bytes=readable_bytes(view),
-            events_per_second=round(events_rate, 3),
-            bytes_per_second=round(bytes_rate, 1),
-            series=series,
+            events_per_second=None if rate is None else round(rate[0], 3),
+            bytes_per_second=None if rate is None else round(rate[1], 1),
+            series=series.events,
             version=view.version,
             created_ms=record.created_ms,
             updated_ms=view.timestamp_ms,
+            future_ms=future_ms,
         )
 
-    def segment_rates(self) -> dict[int, tuple[float, float]]:
-        """Return events and bytes a second by segment number, of those with traffic lately."""
-        now_ms = self._log.now_ms()
+    def traffic(self, range_ms: int) -> StreamTraffic:
+        """Return the traffic of one of RANGES, as of the last look, and read more of its past.
+
+        Reads about PAGE_READS objects at most, once a look for all that ask; nothing once all of
+        the range is known.
+        """
         with self._lock:
-            return {number: window.rate(now_ms) for number, window in self._segments.items()}
+            view, now_ms = self._view, self._looked_ms
+            assert view is not None, "the watch has looked at the stream"
+            reads, self._page_reads = self._page_reads, 0
+            self._past.fill(view, now_ms - range_ms, now_ms, reads, self._count)
+            found = self._history.series(range_ms, now_ms)
+            is_left = self._past.is_left(now_ms - range_ms)
+        return StreamTraffic(
+            times_ms=found.times_ms,
+            events_per_second=found.events,
+            bytes_per_second=found.size_bytes,
+            commits_per_second=found.commits,
+            size_bytes=found.readable,
+            is_reading=is_left,
+        )
 
-    def _begin(self, view: StreamView) -> None:
-        """Read the last commits, whose times tell when their events came."""
-        now_ms = self._log.now_ms()
-        oldest = max(view.snapshot.commit_deletion_mark, view.version - FIRST_COMMITS + 1, 0)
-        self._total, self._segments = TrafficWindow(now_ms), {}
-        self._sizes = _sizes(view)
-        try:
-            for commit in self._log.log.reader.span(oldest - 1, view.version, light=True):
-                time_ms = min(commit.timestamp_ms, now_ms)
-                self._total.since_ms = min(self._total.since_ms, time_ms)
-                for number, found in traffic_by_segment(commit).items():
-                    added = sum((t.traffic for t in found.transactions), found.appends)
-                    self._count(number, time_ms, added)
-        except CorruptLog:  # cleaned up meanwhile, or damaged: then the past stays unknown
-            self._total, self._segments = TrafficWindow(now_ms), {}
-        if oldest == 0:
-            self._total.since_ms = now_ms - WINDOW_MS  # nothing came before the stream began
+    def segment_rates(self) -> dict[int, tuple[float, float]] | None:
+        """Return events and bytes a second by segment number, of those with traffic lately.
 
-    def _follow(self, view: StreamView, *, is_steady: bool) -> None:
-        """Count what the segments have more than at the last look."""
-        before, self._sizes = self._sizes, _sizes(view)
-        now_ms = self._log.now_ms()
-        times = [now_ms]
-        if not is_steady:
-            pause_ms = min(now_ms - self._looked_ms, WINDOW_MS)
-            times = [now_ms - pause_ms * step // _SPREAD_STEPS for step in range(_SPREAD_STEPS)]
-        for segment_number, size in self._sizes.items():
-            known = before.get(segment_number, NO_TRAFFIC)
-            events, size_bytes = size.events - known.events, size.size_bytes - known.size_bytes
-            for part, time_ms in enumerate(times):
-                share = _share(events, part, len(times)), _share(size_bytes, part, len(times))
-                self._count(segment_number, time_ms, Traffic(*share))
-        for gone in self._segments.keys() - self._sizes.keys():
+        None if the rates of the last minute are not known.
+        """
+        with self._lock:
+            now_ms = self._looked_ms
+            since_ms = self._history.rate_since(now_ms)
+            if since_ms is None:
+                return None
+            return {number: late.rate(since_ms, now_ms) for number, late in self._segments.items()}
+
+    def _begin(self, view: StreamView, now_ms: int) -> None:
+        """Know that nothing came before the life began, and since its newest commit."""
+        self._history, self._segments = TrafficHistory(), {}
+        self._past = PastTraffic(self._log, view, self._history)
+        created_ms = view.record.created_ms
+        if created_ms <= now_ms:
+            self._silent(created_ms - DAY_MS - HOUR_MS, created_ms, now_ms, 0)
+        newest = point_of(view, self._time_of(view, now_ms))
+        if newest.time_ms <= now_ms:
+            self._silent(newest.time_ms, now_ms, now_ms, newest.readable)
+        self._past.add(None, newest)
+
+    def _follow(self, before: StreamView, view: StreamView, now_ms: int) -> None:
+        """Note that nothing came since the last look; or else a gap, to be read."""
+        looked_ms = self._looked_ms
+        if before.version == view.version:
+            self._silent(looked_ms, now_ms, now_ms, readable_bytes(view))
+            return
+        time_ms = max(self._time_of(view, now_ms), looked_ms)
+        if time_ms > now_ms and _is_ahead(before, looked_ms):
+            time_ms = now_ms  # times of this log tell nothing, but the looks do
+        older, newer = point_of(before, looked_ms), point_of(view, time_ms)
+        self._past.add(older, newer)
+        if time_ms <= now_ms:
+            self._silent(time_ms, now_ms, now_ms, newer.readable)
+        for gone in self._segments.keys() - newer.sizes.keys():
             del self._segments[gone]
 
-    def _count(self, number: int, time_ms: int, added: Traffic) -> None:
-        if added.events <= 0:
+    def _time_of(self, view: StreamView, now_ms: int) -> int:
+        """Return the time of a view's newest commit; a clock a little ahead is not believed."""
+        time_ms = view.timestamp_ms
+        return time_ms if _is_ahead(view, now_ms) else min(time_ms, now_ms)
+
+    def _silent(self, start_ms: int, end_ms: int, now_ms: int, readable: int | None) -> None:
+        self._history.learn(start_ms, end_ms, now_ms)
+        if readable is not None and start_ms < end_ms:
+            self._history.size(start_ms, end_ms, readable, readable)
+
+    def _count(self, start_ms: int, end_ms: int, added: Sizes) -> None:
+        if end_ms < self._looked_ms - RATE_MS:
             return
-        self._total.add(time_ms, added.events, added.size_bytes)
-        window = self._segments.setdefault(number, TrafficWindow(self._total.since_ms))
-        window.add(time_ms, added.events, added.size_bytes)
+        for number, traffic in added.items():
+            self._segments.setdefault(number, _LastMinute()).add(start_ms, end_ms, traffic)
 
 
-def readable_bytes(view: StreamView) -> int:
-    """Return the bytes between head and tail, as far as the log has them: no chunk is read."""
-    sizes = view.record.head_sizes
-    return view.located_head.bytes_to(view.located_tail, lambda segment, _: sizes.get(segment, 0))
+def _is_ahead(view: StreamView, now_ms: int) -> bool:
+    """Return whether the newest commit has a time that lies in the future."""
+    return view.timestamp_ms > now_ms + CLOCK_SKEW_MS
 
 
-def _sizes(view: StreamView) -> dict[int, Traffic]:
-    found: dict[int, Traffic] = {}
-    for name in view.snapshot.names(SEGMENT_PREFIX):
-        segment_id = int(name.removeprefix(SEGMENT_PREFIX))
-        record, number = view.segment(segment_id), segment_id & 0xFFFFFFFF
-        size = Traffic(record.next_offset, record.size_bytes)
-        found[number] = found.get(number, NO_TRAFFIC) + size
-    return found
-
-
-def _share(amount: int, part: int, parts: int) -> int:
-    return amount * (part + 1) // parts - amount * part // parts
-
-
-NAMES_SECONDS: Final = 10.0
 MAX_WATCHES: Final = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNames:
-    """The names of a root, sorted as texts: pages of a list go on after the last name."""
-
-    scopes: tuple[str, ...]
-    streams: tuple[str, ...]
-    groups: tuple[str, ...]
-    tables: tuple[str, ...]
-    tagged: dict[str, frozenset[str]]
-    """The tags of each stream that has some."""
 
 
 class RootWatch:
     """The names and streams of a root, as last seen; thread-safe."""
 
-    def __init__(self, root: ServedRoot, cache: AnswerCache, poll_seconds: float) -> None:
+    def __init__(self, root: ServedRoot, poll_seconds: float) -> None:
         self.root = root
         self.poll_seconds = poll_seconds
-        self._cache = cache
+        self.budget = CallBudget(root.runtime, poll_seconds)
+        self._names = RootNames(root)
         self._lock = new_lock()
         self._watches = ChanceCache[str, StreamWatch](MAX_WATCHES, SYSTEM.random)
 
     def names(self) -> KnownNames:
         """Return the names, which may be a few seconds old."""
-        return self._cache.get(("names",), None, NAMES_SECONDS, self._list)
+        return self._names.known()
 
     def stream(self, name: str) -> StreamWatch:
         """Return the watch of a stream, which need not exist."""
@@ -256,39 +249,34 @@ class RootWatch:
     def rows(self, names: Sequence[str]) -> list[StreamRow]:
         """Return the rows of streams, looked at in parallel; those that do not exist are absent.
 
-        A damaged stream has a row that says so.
+        A damaged stream has a row that says so. Where calls are charged, the past of the rows is
+        read by what is left when all have been looked at; until then it is not known.
         """
-        found = SYSTEM.each(self._row, list(names))
-        return [row for row in found if row is not None]
+        looked = self.root.runtime.each(self._seen, list(names))
+        self.root.runtime.each(
+            self._read_past,
+            [n for n, found in zip(names, looked, strict=True) if isinstance(found, StreamView)],
+        )
+        rows = (
+            self.stream(name).row(found) if isinstance(found, StreamView) else found
+            for name, found in zip(names, looked, strict=True)
+        )
+        return [row for row in rows if row is not None]
 
-    def _row(self, name: str) -> StreamRow | None:
+    def _read_past(self, name: str) -> None:
+        with contextlib.suppress(BudgetSpent):  # a later look reads on
+            self.stream(name).read_past()
+
+    def _seen(self, name: str) -> StreamView | StreamRow | None:
         watch = self.stream(name)
         try:
-            return watch.row(watch.look(self.poll_seconds / 2))
+            return watch.look(self.poll_seconds, reads=0)
         except NotFound:
             return None
+        except BudgetSpent:
+            return None if watch.seen is None else watch.seen[0]
         except (Damaged, ForeignTable):
             return _damaged(name)
-
-    def _list(self) -> KnownNames:
-        manager, opened = self.root.manager, self.root.opened
-        scopes, streams, groups, tables = list[str](), list[str](), list[str](), list[str]()
-        tagged: dict[str, frozenset[str]] = {}
-
-        def listed(scope: str) -> Iterator[tuple[str, dict[str, Any], list[str], list[str]]]:
-            rows = opened.scope(scope).rows()
-            groups, tables = manager.list_reader_groups(scope), manager.list_key_value_tables(scope)
-            yield scope, rows, groups, tables
-
-        for scope, rows, its_groups, its_tables in opened.in_scopes(listed):
-            names = sorted(rows)
-            tagged |= {f"{scope}/{n}": frozenset(rows[n]["tags"]) for n in names}
-            groups += its_groups
-            tables += its_tables
-            streams += [f"{scope}/{name}" for name in names]
-            scopes.append(scope)
-        found = [tuple(sorted(names)) for names in (streams, groups, tables)]
-        return KnownNames(tuple(scopes), found[0], found[1], found[2], tagged)
 
 
 def _damaged(name: str) -> StreamRow:
@@ -302,10 +290,11 @@ def _damaged(name: str) -> StreamRow:
         epoch=0,
         events=0,
         size_bytes=0,
-        events_per_second=0.0,
-        bytes_per_second=0.0,
+        events_per_second=None,
+        bytes_per_second=None,
         series=[],
         version=-1,
         created_ms=0,
         updated_ms=0,
+        future_ms=None,
     )

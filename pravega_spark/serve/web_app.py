@@ -12,7 +12,10 @@ from pravega_spark.manager import StreamManager
 from pravega_spark.serve.access_guard import AccessGuard
 from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.api import StreamAnswers, root_api, stream_api
+from pravega_spark.serve.attention import Attention
+from pravega_spark.serve.attention_routes import attention_routes
 from pravega_spark.serve.events import WalkGate, event_routes
+from pravega_spark.serve.groups import StreamReadersOf, group_routes
 from pravega_spark.serve.live_updates import LiveUpdates, live_routes
 from pravega_spark.serve.metrics_route import metrics_route
 from pravega_spark.serve.openapi_document import describe_errors
@@ -26,7 +29,7 @@ from pravega_spark.serve.rest import (
 )
 from pravega_spark.serve.serve_options import ServeOptions
 from pravega_spark.serve.served_root import ServedRoot
-from pravega_spark.serve.views import GroupRows
+from pravega_spark.serve.tables import table_routes
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import add_handlers
 
@@ -55,9 +58,10 @@ def create_app(
     manager: StreamManager, options: ServeOptions, *, version: str = ""
 ) -> WebApplication:
     """Return the application for a root; nothing is read before the first request."""
-    root, cache = ServedRoot(manager), AnswerCache()
-    watch, groups = RootWatch(root, cache, options.poll_seconds), GroupRows(root, cache)
-    live = LiveUpdates(watch)
+    root = ServedRoot(manager)
+    cache, watch = AnswerCache(root.runtime), RootWatch(root, options.poll_seconds)
+    attention = Attention(watch)
+    live = LiveUpdates(watch, attention)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -74,15 +78,19 @@ def create_app(
         lifespan=lifespan,
     )
     add_handlers(app)
-    answers, gate = StreamAnswers(watch, cache, groups), WalkGate()
+    answers = StreamAnswers(watch, cache, StreamReadersOf(attention, watch))
+    gate = WalkGate()
     for routes in (
         scope_routes(root),
         stream_routes(root),
         reader_group_routes(root),
         health_routes(ServerHealth(root, cache)),
-        root_api(watch, cache, groups, version=version, allow_changes=options.allow_changes),
+        attention_routes(attention),
+        group_routes(watch, attention),
+        root_api(watch, attention, version=version, allow_changes=options.allow_changes),
         stream_api(answers),
         event_routes(answers, gate, hide_events=options.hide_events),
+        *table_routes(watch, cache, gate, hide_events=options.hide_events),
         live_routes(live),
         metrics_route(manager),
     ):

@@ -12,6 +12,7 @@ from pravega_spark.engine.store.lease_watch import watch_of
 from pravega_spark.engine.stream.configuration import stream_settings
 from pravega_spark.engine.stream.records import OpenTransaction, TransactionOutcome
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import IllegalState, TxnFailed
 from pravega_spark.txn import commit, leases, lifecycle, settlement
 from pravega_spark.txn.manifests import (
@@ -40,16 +41,23 @@ class TransactionSweepResult:
 
 
 def sweep_transactions(
-    stream: StreamLog, *, prepared_limit_ms: int | None = None, life: int | None = None
+    stream: StreamLog,
+    *,
+    prepared_limit_ms: int | None = None,
+    life: int | None = None,
+    view: StreamView | None = None,
 ) -> TransactionSweepResult:
     """Abort expired transactions, commit decided ones, and delete what ended ones left behind.
 
     Safe to repeat, to kill and to run concurrently: closing manifests and the log decide. ``life``
-    is the life of the stream that the call is for, by default the present one. Without
+    is the life of the stream that the call is for, by default the present one, or that of a
+    ``view`` of late: in which none is open, it is not asked for again. Without
     ``prepared_limit_ms`` the setting holds; it is read only if a transaction is open.
     """
-    with watch_of(stream.store).call(stream.runtime):
-        before = stream.view(life=life)
+    before = view
+    if before is None or before.transactions:
+        with watch_of(stream.store).call(stream.runtime):
+            before = stream.view(life=life if before is None else before.life)
     if not before.transactions:
         return TransactionSweepResult(cleared=delete_remains(stream))
     if prepared_limit_ms is None:
@@ -123,6 +131,8 @@ def delete_remains(stream: StreamLog) -> int:
     Chunks that a committed transaction did not name remain for the sweep of the stream's files.
     """
     names = {*stream.store.folders(f"{stream.name}/transactions"), *announced_transactions(stream)}
+    if not names:
+        return 0
     stream.log.proved_newest()  # after the listings: the log has the begin of all they hold
     view = stream.view(refresh=False)
     ended = [n for n in sorted(names) if is_transaction(n) and n not in view.transactions]

@@ -149,6 +149,8 @@ CLEANUP_WAIT_SECONDS = 3_600.0
 """Time between the commit of a commit-deletion mark and the first deletion below it."""
 STATE_FILE_COMMITS = 256
 """A light state file is written about once in this many commits."""
+FAR_COMMITS = 64
+"""A follower that has read so many commits in a row looks for a state file that passed the rest."""
 KEPT_COMMIT_BYTES = 8 << 20
 """The most bytes of new commits on object stores that a process keeps for the next state files."""
 OPENED_COMMITS = 2 * STATE_FILE_COMMITS

@@ -43,11 +43,9 @@ on_object_stores = pytest.mark.parametrize("backend", _OBJECT_STORES, indirect=T
 """For a test of what other tests try on a local disk and in memory."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test of this folder."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker("contract")
+    item.add_marker("contract")
 
 
 @pytest.fixture

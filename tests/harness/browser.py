@@ -29,6 +29,23 @@ BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="Chromium is not installed (apt install chromium)"
 )
+FAINT = """(() => {
+  const parts = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const mixed = (over, under, part) =>
+    over.map((value, at) => value * part + under[at] * (1 - part));
+  const light = colour => colour.map(value => value / 255)
+    .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  return [...document.querySelectorAll('main svg text')].map(text => {
+    const card = parts(getComputedStyle(text.closest('.card, .tile')).backgroundColor);
+    const box = text.closest('g')?.querySelector('.box');
+    const style = box && getComputedStyle(box);
+    const ground = box ? mixed(parts(style.fill), card, Number(style.opacity)) : card;
+    const both = [light(parts(getComputedStyle(text).fill)), light(ground)];
+    const contrast = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+    return [contrast, text.textContent, box?.getAttribute('class')];
+  }).filter(([contrast]) => contrast < 4.5).map(String);
+})()"""
 KEYS = {
     "Enter": ("\r", 13),
     "Tab": ("", 9),
@@ -61,9 +78,13 @@ class BrowserTab:
 
     def open(self, url: str, *, width: int = 1280, height: int = 900) -> None:
         """Open an address in a window of that size."""
+        self.resize(width, height)
+        self._call("Page.navigate", url=url)
+
+    def resize(self, width: int, height: int) -> None:
+        """Let the window have that size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
-        self._call("Page.navigate", url=url)
 
     def colours(self, kind: str) -> None:
         """Prefer light or dark colours, as the system may."""
@@ -103,6 +124,15 @@ class BrowserTab:
         if not self.run("'axe' in window"):
             self.run(f"{AXE.read_text()}; null")
         found: list[str] = self.run(FAULTS)
+        return found
+
+    def save_to(self, folder: Path) -> None:
+        """Keep what the page lets its user save in a folder."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def faint_texts(self) -> list[str]:
+        """Return the texts in drawings whose contrast is below 4.5: axe looks at no drawing."""
+        found: list[str] = self.run(FAINT)
         return found
 
     def press(self, key: str) -> None:

@@ -23,6 +23,7 @@ else:
 
 REPOSITORY = Path(__file__).parents[2]
 _MADE = "made"
+_OF_VENV = ("fastapi", "tomli")
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,16 @@ class Spark:
 
 
 def _lowest_versions() -> tuple[str, ...]:
-    """Return the lowest versions of what the package, and its extras for S3 and metrics, need."""
+    """Return the lowest versions of what the package, and its extras but Spark's, need.
+
+    Not that of FastAPI, which goes with a Starlette whose test client needs another client library.
+    """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = " ".join((*project["dependencies"], *extras["s3"], *extras["metrics"]))
+    own = (*extras["s3"], *extras["metrics"], *extras["serve"])
+    needed = " ".join((*project["dependencies"], *own))
     floors = re.findall(r"([\w-]+)>=([\d.]+)", needed)
-    return tuple(f"{name}=={floor}" for name, floor in floors if name != "tomli")  # Python has it
+    return tuple(f"{name}=={floor}" for name, floor in floors if name not in _OF_VENV)
 
 
 SPARKS = {

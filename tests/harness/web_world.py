@@ -15,8 +15,12 @@ from pravega_spark.serve.web_app import create_app
 
 TOKEN = "token-of-twenty-five-chars"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+_STREAM, _TABLE = "/api/streams/{scope}/{stream}", "/api/tables/{scope}/{table}"
 HIDING = frozenset(
-    f"/api/streams/{{scope}}/{{stream}}/{path}" for path in ("events", "event", "event/payload")
+    {
+        *(f"{_STREAM}/{path}" for path in ("events", "event", "event/payload")),
+        *(f"{_TABLE}/{path}" for path in ("entries", "entry", "entry/value", "changes")),
+    }
 )
 """The paths that show payloads or keys, and so nothing with ``--hide-events``."""
 _numbers = itertools.count()

@@ -13,11 +13,9 @@ from tests.harness.copy_jobs import Copies
 from tests.harness.local_spark import ignore_open_sockets, local_session
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Let the tests of this folder pass on older Sparks."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            ignore_open_sockets(item)
+    ignore_open_sockets(item)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from deltalake import DeltaTable, QueryBuilder
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
@@ -11,7 +12,7 @@ from pravega_spark.values.limits import BLOCK_BYTES
 from tests.harness.delta_engines import connect_duckdb
 
 STREAM = "s/bytes"
-DATA = b"".join(n.to_bytes(8, "big") for n in range((6 * BLOCK_BYTES + 24) // 8))
+DATA = np.arange((6 * BLOCK_BYTES + 24) // 8, dtype=">u8").tobytes()
 
 
 def test_delta_rs_and_duckdb_read_the_blocks_and_their_bytes(tmp_path: Path) -> None:

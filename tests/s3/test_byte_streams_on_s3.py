@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
@@ -16,7 +17,7 @@ from tests.harness.spy_store import Spy
 
 pytestmark = pytest.mark.s3
 STREAM = "s/bytes"
-DATA = b"".join(n.to_bytes(8, "big") for n in range((5 * BLOCK_BYTES + 16) // 8))
+DATA = np.arange((5 * BLOCK_BYTES + 16) // 8, dtype=">u8").tobytes()
 _roots = itertools.count()
 
 

@@ -20,12 +20,10 @@ _SETTINGS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test of this folder as one that needs Spark."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            ignore_open_sockets(item)
+    item.add_marker(pytest.mark.spark)
+    ignore_open_sockets(item)
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,7 @@ def run_with_another_spark(root: str, *copies: Copy) -> None:
     assert done.returncode == 0, done.stderr[-5_000:]
 
 
-@pytest.mark.versions(short=True)
+@pytest.mark.versions
 def test_checkpoint_goes_on_with_another_spark_and_back(
     spark: SparkSession, root: str, make: Make, tmp_path: Path
 ) -> None:

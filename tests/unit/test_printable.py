@@ -180,7 +180,7 @@ def test_texts_of_the_page(tmp_path: Path) -> None:
 
 def test_the_page_makes_no_text_past_the_printable_one() -> None:
     """Texts come from h(), which escapes; what is set otherwise is escaped there, or the page's."""
-    own = {"sign", "`Colours: ${name}`", "name", "STATES[shows]"}
+    own = {"sign", "`Colours: ${name}`", "name", "STATES[shows]", '"copied"'}
     safe = ("printable", "format.printable", "text(child)")
     for path in FOLDER.glob("*.js"):
         for line in path.read_text().splitlines():

@@ -26,8 +26,8 @@ from tests.harness.jvm import clean_environment
 from tests.harness.spark_environments import LOWEST, OLDER, REPOSITORY, SPARKS, Spark, run_quietly
 from tests.versions.records import KEPT, PAGE, Record, take
 
-LIGHT = "quick or (contract and not (s3 or slow))"
-"""Tests that need no Spark: of pure code and the memory store, and the contract of stores."""
+LIGHT = "quick or versions or (contract and not (s3 or slow))"
+"""Tests that need no Spark: of pure code and the memory store, and the contracts of libraries."""
 _IN_CONTRACT = re.compile(r"mark\.versions\b")
 _NAMES = ("pyspark", "pyarrow", "numpy", "pandas", "fsspec", "click")
 _VERSIONS = f"""

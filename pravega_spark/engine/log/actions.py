@@ -19,6 +19,7 @@ from pravega_spark.engine.attached_objects import stored_bytes_of
 from pravega_spark.engine.runtime.json_codec import (
     DECODE_ERRORS,
     decode_error_text,
+    decoded_lines,
     quoted,
     to_json,
     typed,
@@ -343,10 +344,12 @@ def _parse(version: int, info: Mapping[str, Any], rest: bytes, light: bool) -> C
     adds: list[Add] = []
     removes: list[str] = []
     removed_bytes = 0
-    for line in rest.splitlines():
-        if light and line.startswith((b'{"add"', b'{"remove"')):
-            break
-        ((kind, value),) = json.loads(line.decode()).items()
+    lines = rest.splitlines()
+    if light:
+        files = (at for at, line in enumerate(lines) if line.startswith((b'{"add"', b'{"remove"')))
+        lines = lines[: next(files, None)]
+    for action in decoded_lines(lines):
+        ((kind, value),) = action.items()
         if kind == "add":
             adds.append(Add.from_action(value))
         elif kind == "remove":

@@ -48,6 +48,7 @@ from pravega_spark.engine.store.root_marker import Root, check_same, read_root, 
 from pravega_spark.errors import CorruptLog, RootChanged, StoreError
 from pravega_spark.values.limits import (
     CLOCK_STEP_MS,
+    FAR_COMMITS,
     OPENED_COMMITS,
     RECENT_FILES,
     REQUEST_LOCAL_SECONDS,
@@ -243,6 +244,7 @@ class LogFollower:
     def forget(self) -> None:
         """Drop the snapshot and the files; the next use opens the log again."""
         self.snapshot, self._files = None, None
+        self.request, self.operation = None, ""
 
     def catch_up(self) -> None:
         """Apply the commits after the snapshot, or open the log; open it again if it was cleaned.
@@ -263,7 +265,7 @@ class LogFollower:
                 if base is None:
                     return
             try:
-                is_valid = self._read_on(base)
+                is_valid = self._read_on(base, may_open=not is_opened)
             except CorruptLog as error:
                 if is_opened and not self._was_cleaned(base, is_opened):
                     raise damage or error from None
@@ -311,14 +313,25 @@ class LogFollower:
                 self._files = self.reader.files(recent, self._recent_files)
         return self.snapshot
 
-    def _read_on(self, base: Snapshot) -> bool:
-        """Apply the commits after ``base``; return False if a restore dropped ``base`` itself."""
+    def _read_on(self, base: Snapshot, *, may_open: bool) -> bool:
+        """Apply the commits after ``base``; return False if the log is to be opened instead.
+
+        That is so if a restore dropped ``base`` itself; and with ``may_open``, if a stored state
+        passed so many of the commits that to open it costs less than to read them.
+        """
         light = self._files is None  # who only follows the state decodes no file action
         for commit in self.reader.forward(base.version, light=light):
             if commit.restored_to is not None and commit.restored_to < base.version:
                 return False
             self._apply(commit)
+            passed = commit.version - base.version
+            if may_open and passed == FAR_COMMITS and self._is_passed(commit.version):
+                return False
         return True
+
+    def _is_passed(self, version: int) -> bool:
+        """Return whether the newest stored state is of a version far behind this one."""
+        return self.reader.hint().newest >= version + FAR_COMMITS
 
     def read_next(self) -> bytes | None:
         """Apply the next commit and return its bytes; None if there is none. One storage call."""
@@ -413,9 +426,9 @@ class LogFollower:
             self.request = Request(commit.token, self.runtime.monotonic(), request_seconds(commit))
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
-        if files is not None:
+        if files is not None and files.recent <= self._files_limit:
             files.apply(commit)
-            self._files = files
+            self._files = files  # else nobody asks for it, and a writer's own commits would fill it
 
     def _changed(self) -> None:
         for call in self.on_change:

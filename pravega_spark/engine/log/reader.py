@@ -45,7 +45,7 @@ from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import CorruptLog
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.values.limits import KEPT_COMMIT_BYTES, STATE_FILE_COMMITS
+from pravega_spark.values.limits import FAR_COMMITS, KEPT_COMMIT_BYTES, STATE_FILE_COMMITS
 
 _ids = itertools.count()
 
@@ -193,7 +193,10 @@ class LogReader:
         while (found := self.commit(version, light=light)) is not None:
             yield found
             if not self.store.is_local:
-                yield from self.span(version, self.last_listed(version), light=light)
+                last = self.last_listed(version)
+                near = min(last, after + FAR_COMMITS)  # the caller may go on from a stored state
+                yield from self.span(version, near, light=light)
+                yield from self.span(near, last, light=light)
                 return
             version += 1
 
@@ -443,8 +446,7 @@ class LogReader:
         for state in self._telling(after, last):
             if state.since > after:
                 yield from self._read_changes(after, state.since)
-            assert state.passed is not None
-            yield state.passed.changes(state.version, state.layer())
+            yield state.changes()
             after = state.version
         yield from self._read_changes(after, last)
 

@@ -29,7 +29,7 @@ or token does not match is not used: that costs time, never data.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from pravega_spark.config.descriptions import FileTotals
 from pravega_spark.engine.log.actions import Add
 from pravega_spark.engine.log.files import FileChanges, RecentLayer
 from pravega_spark.engine.log.snapshot import Snapshot
-from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
+from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, decoded_lines, to_json
 from pravega_spark.values.limits import TOLD_PATHS
 from pravega_spark.values.names import is_number
 
@@ -91,14 +91,21 @@ class Passed(NamedTuple):
             return None
         return Passed({**older.removed, **self.removed}, {**older.ended, **self.ended}).bounded()
 
-    def changes(self, version: int, layer: RecentLayer) -> FileChanges:
-        """Return all changes of the range, whose net effect is in a layer."""
+    def changes(self, since: int, version: int, lines: Sequence[bytes]) -> FileChanges:
+        """Return all changes of the range (since, version], whose net effect the lines tell."""
         found = FileChanges.from_json(
-            {"since": layer.older, "version": version, "added": {}, "removed": self.removed}
+            {"since": since, "version": version, "added": {}, "removed": self.removed}
         )
+        added, removed = list[str](), set[str]()
+        for action in decoded_lines(lines):  # paths suffice; objects would cost several times that
+            ((kind, value),) = action.items()
+            if kind == "add":
+                added.append(value["path"])
+            else:
+                removed.add(value)
         gone = (path for _, paths in found.removed.values() for path in paths)
-        found.add([add.path for add in layer.all()])
-        found.add([path for path in gone if path not in layer.removed])
+        found.add(added)
+        found.add([path for path in gone if path not in removed])
         found.ended = {name: int(v) for name, v in self.ended.items()}
         return found
 
@@ -118,6 +125,11 @@ class StateFile:
     def layer(self) -> RecentLayer:
         """Return the files of (since, version] as a layer."""
         return layer_of(self.since, self.lines)
+
+    def changes(self) -> FileChanges:
+        """Return what the commits of (since, version] did to files; ``passed`` must be known."""
+        assert self.passed is not None
+        return self.passed.changes(self.since, self.version, self.lines)
 
     @property
     def version(self) -> int:
@@ -177,11 +189,11 @@ def unseal(data: bytes) -> tuple[dict[str, Any], list[bytes]] | None:
         return None
 
 
-def layer_of(since: int, lines: Iterable[bytes]) -> RecentLayer:
+def layer_of(since: int, lines: Sequence[bytes]) -> RecentLayer:
     """Return the file actions of stored lines as a layer above the version ``since``."""
     layer = RecentLayer(since)
-    for line in lines:
-        ((kind, value),) = json.loads(line).items()
+    for action in decoded_lines(lines):
+        ((kind, value),) = action.items()
         if kind == "add":
             layer.add(Add.from_action(value))
         else:
@@ -295,6 +307,11 @@ class StatePart:
     def layer(self) -> RecentLayer:
         """Return the files of the span as a layer."""
         return layer_of(self.span.since, self.lines)
+
+    def changes(self) -> FileChanges:
+        """Return what the commits of the span did to files; ``passed`` must be known."""
+        assert self.passed is not None
+        return self.passed.changes(self.since, self.version, self.lines)
 
     def behind(self, older: StatePart) -> StatePart:
         """Return this part with one joined to it that ends where it begins."""

@@ -90,12 +90,15 @@ class DueHints:
         basis: str,
         *,
         shards: int | None = None,
+        known: Callable[[str], int] = lambda name: -1,
     ) -> None:
         """Take the tables; reads nothing yet.
 
         ``group`` begins the keys of the hints, ``path_of`` returns the key of a table by its name.
         ``basis`` names the settings by which times were computed: with others, no hint holds.
-        ``shards`` is by default a number that follows that of the tables.
+        ``shards`` is by default a number that follows that of the tables. ``known`` returns the
+        newest version of a table that this process has seen, such as its own: of a later one than a
+        hint names, nobody is asked.
         """
         self._store = store
         self._begin = f"{DUE_FOLDER}/{group}"
@@ -103,6 +106,7 @@ class DueHints:
         self._path_of = path_of
         self._basis = basis
         self._shards = _shard_count(len(self._names)) if shards is None else shards
+        self._known = known
         self._hints: dict[str, TableHint] = {}
         self._changed: set[int] = set()
         self._read = False
@@ -154,7 +158,7 @@ class DueHints:
             or not known.is_of(newest.version, newest.written_ms)
             or known.due_ms <= now_ms
         ]
-        if len(due) == len(kinds):
+        if len(due) == len(kinds) or self._known(name) > newest.version:
             return kinds
         reader = LogReader(self._store, self._path_of(name))
         if min(newest.version, newest.written_ms) < 0 or reader.has(newest.version + 1):

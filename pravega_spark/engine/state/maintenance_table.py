@@ -238,24 +238,31 @@ def _overdue_ms(interval_ms: int) -> int:
 
 
 def describe(
-    entries: Entries, intervals_ms: Mapping[MaintenanceKind, int], now_ms: int
+    entries: Entries,
+    intervals_ms: Mapping[MaintenanceKind, int],
+    now_ms: int,
+    *,
+    since_ms: int = 0,
 ) -> list[MaintenanceInfo]:
-    """Return what is recorded of each kind: first over all scopes, then of single scopes."""
+    """Return what is recorded of each kind: first over all scopes, then of single scopes.
+
+    ``since_ms`` is when the root began: before that nothing could run.
+    """
     whole = {work_of(kind, None): MaintenanceEntry(kind) for kind in MaintenanceKind}
     order = {kind: number for number, kind in enumerate(MaintenanceKind)}
     found = {**whole, **entries}.values()
     ordered = sorted(found, key=lambda entry: (order[entry.kind], entry.scope or ""))
-    return [_info(entry, intervals_ms[entry.kind], now_ms) for entry in ordered]
+    return [_info(entry, intervals_ms[entry.kind], now_ms, since_ms) for entry in ordered]
 
 
-def _info(entry: MaintenanceEntry, interval_ms: int, now_ms: int) -> MaintenanceInfo:
+def _info(entry: MaintenanceEntry, interval_ms: int, now_ms: int, since_ms: int) -> MaintenanceInfo:
     finished_ms, last, claim = entry.finished_ms(now_ms), entry.last, entry.claim
     is_claimed = claim is not None and claim.is_current(now_ms)
     return MaintenanceInfo(
         entry.kind,
         entry.scope,
         interval_ms / 1_000,
-        finished_ms is None or now_ms - finished_ms > _overdue_ms(interval_ms),
+        now_ms - max(since_ms, finished_ms or 0) > _overdue_ms(interval_ms),
         finished_ms=None if last is None else last.finished_ms,
         age_seconds=None if finished_ms is None else max(0, now_ms - finished_ms) / 1_000,
         by=None if last is None else last.by,

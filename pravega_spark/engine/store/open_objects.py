@@ -42,6 +42,11 @@ class OpenObjects(Generic[_Object]):
             self._most_bytes, SYSTEM.random, self._size_bytes
         )
 
+    def known(self, store: Store, name: str) -> _Object | None:
+        """Return the object of that name if it is open."""
+        with self._lock:
+            return self._used.get((store, name))
+
     def get(self, store: Store, name: str) -> _Object:
         """Return the open object of that name, or open it; it need not exist in the storage."""
         key = (store, name)

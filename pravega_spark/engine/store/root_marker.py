@@ -50,6 +50,12 @@ class Root:
         """Return True if the root was probed on that storage."""
         return storage in self.record.get("storage", ())
 
+    @property
+    def began_ms(self) -> int:
+        """When the root was first probed, in ms since 1970; 0 if its marker does not say it."""
+        found = self.record.get("probed_ms")
+        return found if type(found) is int else 0
+
     def marker(self, storage: str) -> bytes:
         """Return the marker of this root with one more probed storage."""
         others = [other for other in self.record.get("storage", ()) if other != storage]

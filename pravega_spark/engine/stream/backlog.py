@@ -54,7 +54,7 @@ def backlog(stream: StreamLog, cut: StreamCut, end: StreamCut | None = None) -> 
     """
 
     def measure(view: StreamView) -> Backlog:
-        found = stream.runtime.each(partial(_measure, stream, view), _unread(view, cut, end))
+        found = stream.runtime.each(partial(_measure, stream, view), unread_ranges(view, cut, end))
         return Backlog(view, tuple(found))
 
     return stream.on_newest(measure, life=cut.life)
@@ -68,7 +68,7 @@ def known_backlog(
     The events are exact. Bytes and time of a position inside a chunk are estimated: in proportion
     to its events. ``cut`` is of the life of the view; raises InvalidStreamCut.
     """
-    return [_known(stream, view, rng) for rng in _unread(view, cut, end)]
+    return [_known(stream, view, rng) for rng in unread_ranges(view, cut, end)]
 
 
 def _known(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:
@@ -117,7 +117,13 @@ def files(stream: StreamLog, found: Backlog) -> int:
         return sum(len(index.find(r.segment_id, r.start, r.end)) for r in ranges)
 
 
-def _unread(view: StreamView, cut: StreamCut, end: StreamCut | None) -> list[SegmentRange]:
+def unread_ranges(
+    view: StreamView, cut: StreamCut, end: StreamCut | None = None
+) -> list[SegmentRange]:
+    """Return what is unread in a view, by segment, without a storage call; truncated events not.
+
+    Raises InvalidStreamCut.
+    """
     here = locate(view, cut).above_head()
     there = locate(view, view.tail if end is None else end).canonical()
     return here.ranges_to(there) if there.is_at_or_after(here.canonical()) else []

@@ -458,3 +458,10 @@ def open_stream(root: str | Store, name: str, runtime: Runtime = SYSTEM) -> Stre
     """
     store = open_store(root) if isinstance(root, str) else root
     return _open.get(store, name) if runtime is SYSTEM else StreamLog(store, name, runtime)
+
+
+def known_version(store: Store, name: str) -> int:
+    """Return the newest version that this process has seen of an open stream; -1 of another one."""
+    stream = _open.known(store, name)
+    snapshot = None if stream is None else stream.log.snapshot
+    return -1 if snapshot is None else snapshot.version

@@ -3,10 +3,13 @@
 import { h } from "./dom.js";
 import * as format from "./format.js";
 import { get, live, onServer, tryNow } from "./server.js";
+import { overviewView } from "./overview_view.js";
 import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
 import { groupView, groupsView } from "./groups_view.js";
 import { tablesView } from "./tables_view.js";
+import { tableView } from "./table_view.js";
+import { eventsView } from "./events_view.js";
 import { docsView } from "./docs.js";
 
 const main = document.getElementById("main");
@@ -15,12 +18,18 @@ const state = document.getElementById("live");
 const STATES = { on: "live", trouble: "connection lost", off: "connecting", paused: "paused" };
 let shown = null;
 
+// Links of earlier versions to the list of streams go on to work.
+const isList = (query) => ["q", "sort", "down", "after"].some((name) => new URLSearchParams(query).has(name));
+
 const ROUTES = [
-  [/^\/(?:streams\/?)?$/, "streams", () => streamsView()],
+  [/^\/$/, "overview", () => (isList(location.search) ? { ...streamsView(), nav: "streams" } : overviewView())],
+  [/^\/streams\/?$/, "streams", () => streamsView()],
   [/^\/streams\/([^/]+)\/([^/]+)$/, "streams", streamView],
+  [/^\/streams\/([^/]+)\/([^/]+)\/events$/, "streams", eventsView],
   [/^\/groups\/?$/, "groups", () => groupsView()],
   [/^\/groups\/([^/]+)\/([^/]+)$/, "groups", groupView],
   [/^\/tables\/?$/, "tables", () => tablesView()],
+  [/^\/tables\/([^/]+)\/([^/]+)$/, "tables", tableView],
   [/^\/api\/docs\/?$/, "api", () => docsView()],
 ];
 
@@ -54,7 +63,8 @@ function viewOf(path) {
     const match = path.match(pattern);
     if (!match) continue;
     try {
-      return [nav, make(...match.slice(1).map(decodeURIComponent))];
+      const view = make(...match.slice(1).map(decodeURIComponent));
+      return [view.nav || nav, view];
     } catch (error) {
       if (!(error instanceof URIError)) throw error;
     }
@@ -62,7 +72,7 @@ function viewOf(path) {
   return ["", notFound(path)];
 }
 
-/** Show the view of the present address; a view is {element, title, stream?, onRows?, reload?}. */
+/** Show the view of the present address; a view is {element, title, stream?, group?, onRows?, onLive?, reload?}. */
 function show() {
   shown?.controller.abort();
   shown?.updates?.abort();
@@ -91,8 +101,9 @@ function connect() {
   shown.updates = new AbortController();
   const { view } = shown;
   let greetings = 0;
-  live(view.stream, shown.updates.signal, (kind, data) => {
+  live({ stream: view.stream, group: view.group }, shown.updates.signal, (kind, data) => {
     if (kind === "streams") view.onRows?.(data.streams);
+    else view.onLive?.(kind, data);
     // After a break the server tells only what changes from now on.
     if (kind === "resync" || (kind === "hello" && greetings++ > 0)) view.reload?.();
     if (kind === "trouble") setState("trouble", data.message);

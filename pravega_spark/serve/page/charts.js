@@ -39,7 +39,8 @@ function roundStep(least, form) {
 }
 
 function valueTicks(most, form) {
-  const step = roundStep(Math.max(most, 1e-9) / 4, form);
+  const least = form === format.rate ? 0.01 : form === format.bytes ? 1 : 0; // what two texts can tell apart
+  const step = Math.max(least, roundStep(Math.max(most, 1e-9) / 4, form));
   return Array.from({ length: Math.max(1, Math.ceil(most / step - 1e-9)) + 1 }, (_, index) => index * step);
 }
 

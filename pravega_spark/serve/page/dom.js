@@ -33,10 +33,10 @@ export function wide(element, part) {
   return element;
 }
 
-// On a card a long text has the whole width.
-function cell([name, kind], shown) {
+/** A cell of a table that makes its own rows; on a card a long text has the whole width. */
+export function cell([name, kind], shown) {
   const made = h("td", { class: kind, "data-label": name }, shown);
-  if (made.textContent.length > 28) made.classList.add("long");
+  if (/\S{13}|.{27}/s.test(made.textContent)) made.classList.add("long");
   return made;
 }
 

@@ -27,7 +27,13 @@ function scaleOf(data, width, byEpoch) {
   };
 }
 
-const heat = (rate, most) => (rate > 0 && most > 0 ? Math.max(1, Math.round((STEPS - 1) * Math.sqrt(rate / most))) : 0);
+/** Return the least rate of each colour: round numbers, or parts of the busiest segment's rate. */
+function leastRates(most, isRelative) {
+  if (!isRelative) return [0, 0, 0.1, 1, 10, 100, 1000, 10_000];
+  return Array.from({ length: STEPS }, (_, step) => (step < 2 ? 0 : most * ((step - 0.5) / (STEPS - 1)) ** 2));
+}
+
+const heat = (rate, least) => (rate > 0 ? Math.max(1, least.findLastIndex((bound) => rate >= bound)) : 0);
 
 function facts(box) {
   const rows = [
@@ -45,11 +51,11 @@ function facts(box) {
 const describe = (box) =>
   `Segment ${box.segment}: ${facts(box).map(([name, value]) => `${name} ${value}`).join(", ")}`;
 
-function boxOf(box, x, y, most, now, tip) {
+function boxOf(box, x, y, least, now, tip) {
   const [left, right] = [Math.max(LEFT, x(box.start_ms)), x(box.end_ms ?? now)];
   const [top, bottom] = [y(box.high), y(box.low)];
   const [width, height] = [Math.max(1, right - left), Math.max(1, bottom - top)];
-  const step = heat(box.events_per_second, most);
+  const step = heat(box.events_per_second, least);
   const kind = box.events === null ? "unknown"
     : `heat-${step}${box.events > 0 && box.readable_events === 0 ? " gone" : ""}`;
   const show = (pageX, pageY) => tip.show(`Segment ${box.segment}`, facts(box), pageX, pageY);
@@ -86,27 +92,27 @@ function axes(data, x, y, width) {
   return found;
 }
 
-function legend(most, data) {
-  const steps = Array.from({ length: STEPS }, (_, step) =>
-    svg("rect", { class: `heat-${step}`, x: step * 16, y: 0, width: 16, height: 10 }));
-  return h("div", { class: "legend" }, "0",
-    svg("svg", { viewBox: "0 0 128 10", "aria-hidden": "true" }, steps),
-    `${format.rate(most)} events a second`,
+function legend(least, data) {
+  const text = (bound, step) => (step === 0 ? "0" : step === 1 ? `under ${format.rate(least[2])}` : `${format.rate(bound)}+`);
+  return h("div", { class: "legend" }, "events a second:",
+    least.map((bound, step) => h("span", { class: "heat" },
+      svg("svg", { viewBox: "0 0 12 10", "aria-hidden": "true" }, svg("rect", { class: `heat-${step}`, width: 12, height: 10, rx: 2 })), text(bound, step))),
     h("span", {}, "· blue edge: open"),
     data.segments.some((box) => box.readable_events === 0 && box.events !== 0) && h("span", {}, "· pale: truncated"),
     data.omitted_epochs > 0 && h("span", {}, `· ${format.plural(data.omitted_epochs, "older epoch")} not shown`));
 }
 
 /** Draw the picture into an element, as wide as that is. */
-export function drawPicture(element, data, byEpoch) {
+export function drawPicture(element, data, { byEpoch, isRelative }) {
   const tip = tipAt(element);
   const width = Math.max(320, element.clientWidth);
   const most = Math.max(...data.segments.map((box) => box.events_per_second ?? 0), 0);
+  const least = leastRates(most, isRelative);
   const x = scaleOf(data, width, byEpoch);
   const y = (key) => TOP + (1 - key) * (HEIGHT - BOTTOM - TOP);
-  const boxes = data.segments.map((box) => boxOf(box, x, y, most, data.now_ms, tip));
+  const boxes = data.segments.map((box) => boxOf(box, x, y, least, data.now_ms, tip));
   const drawing = svg("svg", { class: "picture", viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, role: "group",
     "aria-label": `Segments over time: ${data.segments.length} segments in ${data.epochs.length} epochs` },
     axes(data, x, y, width), boxes);
-  element.replaceChildren(drawing, legend(most, data));
+  element.replaceChildren(drawing, legend(least, data));
 }

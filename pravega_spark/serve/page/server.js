@@ -90,28 +90,43 @@ async function ask(address) {
   const response = await request(address, {});
   const body = await response.json().catch(() => null);
   if (response.ok) return body;
+  throw refusal(response, body);
+}
+
+function refusal(response, body) {
   const error = new Error(body?.error?.message || `The server answered ${response.status}.`);
   error.status = response.status;
-  throw error;
+  return error;
+}
+
+function addressOf(path, query) {
+  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
+  const text = new URLSearchParams(given).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** Return the bytes of a path, asked for with the token in a header: it is in no address. */
+export async function getBlob(path, query = {}) {
+  const response = await request(addressOf(path, query), {});
+  if (response.ok) return response.blob();
+  throw refusal(response, await response.json().catch(() => null));
 }
 
 /** Return the JSON of a path; throw an Error with the server's message. */
 export function get(path, query = {}) {
-  const given = Object.entries(query).filter(([, v]) => v !== null && v !== undefined && v !== "");
-  const text = new URLSearchParams(given).toString();
-  const address = text ? `${path}?${text}` : path;
+  const address = addressOf(path, query);
   if (!away) return ask(address);
   if (!held.has(address)) held.set(address, ask(address).finally(() => held.delete(address)));
   return held.get(address);
 }
 
-/** Call back for each live event until the signal aborts; connects again after a pause. */
-export async function live(stream, signal, onEvent, onState) {
+/** Call back for each live event until the signal aborts; connects again after a pause. `opened` is {stream?, group?}. */
+export async function live(opened, signal, onEvent, onState) {
   for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
     let said = null;
     try {
-      const query = stream ? `?stream=${encodeURIComponent(stream)}` : "";
-      const response = await request(`/api/live${query}`, { signal });
+      const query = new URLSearchParams(Object.entries(opened).filter(([, name]) => name)).toString();
+      const response = await request(query ? `/api/live?${query}` : "/api/live", { signal });
       if (!response.ok) {
         said = (await response.json().catch(() => null))?.error?.message || `The server answered ${response.status}.`;
         throw new Error(said);

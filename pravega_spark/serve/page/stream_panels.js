@@ -14,16 +14,17 @@ export const lag = (row) => {
 };
 
 function readers(found) {
-  if (!found.readers.length) return empty("Nobody reads this stream as a group or subscriber.");
+  const unlooked = found.unlooked > 0 && h("p", { class: "small muted" }, `${format.plural(found.unlooked, "reader group")} of the root ${found.unlooked === 1 ? "was" : "were"} not looked at yet.`);
+  if (!found.readers.length) return h("div", {}, empty(unlooked ? "Nobody is known to read this stream." : "Nobody reads this stream as a group or subscriber."), unlooked);
   const most = Math.max(...found.readers.map((row) => row.lag_events || 0), 1);
-  return table(["Who", "Readers", "Behind", ["Compared", "part"], "Holds data"], found.readers.map((row) => [
+  return h("div", {}, unlooked, table(["Who", "Readers", "Behind", ["Compared", "part"], "Holds data"], found.readers.map((row) => [
     row.name.includes("/") ? h("a", { href: format.link("groups", ...row.name.split("/")), "data-link": true }, row.name)
       : [row.name, " ", h("span", { class: "chip" }, "subscriber")],
     row.kind === "subscriber" ? "–" : row.readers.length ? row.readers.join(", ") : h("span", { class: "muted" }, "none online"),
     lag(row),
     meter((row.lag_events || 0) / most, row.lag_seconds > 600 ? "warn" : ""),
     row.retention === "none" ? h("span", { class: "muted" }, "no") : `yes${row.published_ms ? `, published ${format.ago(row.published_ms)}` : ""}`,
-  ]));
+  ])));
 }
 
 function retention(found) {
@@ -102,14 +103,15 @@ function events(found) {
 }
 
 function activeSegments(rows) {
-  const most = Math.max(...rows.map((row) => row.events_per_second), 0.001);
+  const most = Math.max(...rows.map((row) => row.events_per_second ?? 0), 0.001);
   return table(["Segment", "Keys", ["Events/s", "num"], ["Compared", "part"]], rows.slice(0, 100).map((row) => [
     h("code", {}, row.segment), h("code", { class: "nowrap" }, `${+row.low.toFixed(4)} – ${+row.high.toFixed(4)}`), format.rate(row.events_per_second),
-    meter(row.events_per_second / most)]));
+    meter((row.events_per_second ?? 0) / most)]));
 }
 
 /** Return the cards, and how to load them; the storage is listed only once it is seen. */
 export function panelsOf(base) {
+  const browser = h("a", { href: `${base.slice("/api".length)}/events`, "data-link": true }, "all events");
   const bodies = {};
   const drawn = {};
   const body = (name) => (bodies[name] = h("div", { class: "loading" }, "…"));
@@ -152,7 +154,7 @@ export function panelsOf(base) {
       card("Retention", "what is kept, and for whom", body("retention")),
       card("Recent history", "commits of the log", body("history"),
         h("button", { type: "button", class: "quiet small", onclick: () => { before = null; drawHistory(); } }, "newest")),
-      card("Last events", "the beginnings of payloads", body("events")),
+      card("Last events", "the beginnings of payloads", body("events"), browser),
     ],
     right: [
       card("Open segments", "over the last minute", segments),

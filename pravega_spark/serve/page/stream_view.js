@@ -2,10 +2,10 @@
 
 import { card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
-import { chart } from "./charts.js";
 import { drawPicture } from "./picture.js";
 import { panelsOf } from "./stream_panels.js";
 import { stateChip, tagChips, tile } from "./streams_view.js";
+import { trafficCards } from "./traffic_view.js";
 import * as format from "./format.js";
 
 const PAUSE = 4000;
@@ -20,20 +20,22 @@ export function streamView(scope, stream) {
   const base = `/api/streams/${encodeURIComponent(scope)}/${encodeURIComponent(stream)}`;
   const marks = h("span");
   const tiles = h("div", { class: "tiles" });
-  const events = chart({ label: "Events a second", unit: "events/s", format: format.rate, height: 230 });
+  const traffic = trafficCards(base);
   const picture = h("div", { class: "loading" });
   const facts = h("dl", { class: "facts" });
   const panels = panelsOf(base);
   const grid = h("div", { class: "grid" });
   let data = null;
-  let byEpoch = false;
+  const shown = { byEpoch: false, isRelative: false };
   let version = null;
   let loadedAt = 0;
   let waiting = null;
   let details = null;
 
   function drawRow(row) {
-    marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ", ...tagChips(row.tags));
+    marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ",
+      row.future_ms && h("span", { class: "chip warn", title: "Times of commits never decrease, so those of this log tell nothing until then." },
+        `a commit of the future: ${format.when(row.future_ms)}`) || "", " ", ...tagChips(row.tags));
     tiles.replaceChildren(
       tile(format.rate(row.events_per_second), "in the last minute", "events/s"),
       tile(format.bytes(row.bytes_per_second), "a second"),
@@ -41,9 +43,6 @@ export function streamView(scope, stream) {
       tile(format.bytes(row.size_bytes), "of events"),
       tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
       tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
-    const now = Date.now();
-    events.update({ times_ms: row.series.map((_, index) => now - (row.series.length - 1 - index) * 60000),
-      series: [{ name: "events", values: row.series, colour: "accent" }] });
   }
 
   function drawFacts() {
@@ -63,7 +62,7 @@ export function streamView(scope, stream) {
   }
 
   function drawSegments() {
-    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, byEpoch); }
+    if (data && picture.isConnected) { picture.className = ""; drawPicture(picture, data, shown); }
   }
 
   async function load() {
@@ -89,21 +88,22 @@ export function streamView(scope, stream) {
   }
 
   grid.append(
-    column("two-thirds", card("Events a second", "in each minute of the last hour", events.element)),
-    column("third", card("Configuration", "", facts)),
+    ...traffic.element,
     card("Segments over time", "keys upwards, time to the right, colour by rate", picture,
-      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { byEpoch = value; drawSegments(); })),
+      [choice("Colours", [["rates", false], ["compared", true]], false, (value) => { shown.isRelative = value; drawSegments(); }),
+      choice("Width of epochs", [["time", false], ["epochs", true]], false, (value) => { shown.byEpoch = value; drawSegments(); })]),
     column("two-thirds", ...panels.left),
-    column("third", ...panels.right));
+    column("third", card("Configuration", "", facts), ...panels.right));
 
   return {
     title: `${scope}/${stream}`,
     stream: `${scope}/${stream}`,
-    up: "/",
+    up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
     begin(signal) {
       load();
+      traffic.begin(signal);
       new ResizeObserver(drawSegments).observe(grid);
       const timer = setInterval(() => panels.age(), 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });

@@ -1,6 +1,6 @@
 // The list of streams: rates, sizes, and the last hour of each.
 
-import { h } from "./dom.js";
+import { cell, h } from "./dom.js";
 import { get } from "./server.js";
 import { spark } from "./charts.js";
 import * as format from "./format.js";
@@ -8,9 +8,9 @@ import * as format from "./format.js";
 const PAGE = 100;
 const COLUMNS = [
   ["stream", "Stream", "", (row) => `${row.scope}/${row.stream}`],
-  ["rate", "Events/s", "num", (row) => row.events_per_second],
+  ["rate", "Events/s", "num", (row) => row.events_per_second ?? -1],
   [null, "Last hour", ""],
-  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second],
+  ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second ?? -1],
   ["events", "Events", "num", (row) => row.events],
   ["size", "Size", "num", (row) => row.size_bytes],
   ["segments", "Segments", "num", (row) => row.segments],
@@ -21,7 +21,7 @@ export const stateChip = (state) =>
   state === "ACTIVE" ? null : h("span", { class: `chip ${state === "DAMAGED" ? "bad" : "warn"}` }, state.toLowerCase());
 
 export const tagChips = (tags) => tags.map((tag) =>
-  h("a", { class: "chip", href: `/?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
+  h("a", { class: "chip", href: `/streams?q=${encodeURIComponent(tag)}`, "data-link": true, title: tag }, tag));
 
 export function streamsView() {
   const query = new URLSearchParams(location.search);
@@ -37,7 +37,7 @@ export function streamsView() {
     const given = { ...wanted, ...changes };
     const parts = Object.entries({ q: given.q, sort: given.sort === "stream" ? "" : given.sort, down: given.down ? "1" : "", after: given.after })
       .filter(([, value]) => value);
-    return parts.length ? `/?${new URLSearchParams(parts)}` : "/";
+    return parts.length ? `/streams?${new URLSearchParams(parts)}` : "/streams";
   }
 
   function sorted() {
@@ -61,18 +61,18 @@ export function streamsView() {
 
   function line(row) {
     const name = `${row.scope}/${row.stream}`;
-    const cell = (label, kind, ...shown) => h("td", { class: kind, "data-label": label }, shown);
+    const value = (label, kind, ...shown) => cell([label, kind], shown);
     return h("tr", { "data-stream": name },
-      cell("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
+      value("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
         h("a", { class: "row", href: format.link("streams", row.scope, row.stream), "data-link": true }, row.stream),
         " ", stateChip(row.state), " ", tagChips(row.tags)),
-      cell("Events/s", "num", format.rate(row.events_per_second)),
-      cell("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
-      cell("Bytes/s", "num", row.bytes_per_second ? format.bytes(row.bytes_per_second) : "0"),
-      cell("Events", "num", format.count(row.events)),
-      cell("Size", "num", format.bytes(row.size_bytes)),
-      cell("Segments", "num", format.count(row.segments)),
-      cell("Last commit", "num muted", format.ago(row.updated_ms)));
+      value("Events/s", "num", format.rate(row.events_per_second)),
+      value("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
+      value("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
+      value("Events", "num", format.count(row.events)),
+      value("Size", "num", format.bytes(row.size_bytes)),
+      value("Segments", "num", format.count(row.segments)),
+      value("Last commit", "num muted", format.ago(row.updated_ms)));
   }
 
   function draw() {
@@ -125,7 +125,7 @@ export function streamsView() {
     const late = overview?.maintenance.filter((kind) => kind.is_overdue).map((kind) => kind.kind) || [];
     upkeep.replaceChildren(late.length && overview.streams
       ? h("span", { class: "chip warn", title: `No recent run of: ${late.join(", ")}` }, `maintenance overdue: ${late.length} of ${overview.maintenance.length}`)
-      : overview ? h("span", { class: "chip good" }, "maintenance on time") : "");
+      : overview?.maintenance.some((kind) => kind.finished_ms !== null) ? h("span", { class: "chip good" }, "maintenance on time") : "");
   }
 
   return {
@@ -141,7 +141,7 @@ export function streamsView() {
         else isNew = true;
       }
       if (page) draw();
-      if (isNew && page && page.total <= PAGE && !wanted.q) load();
+      if (isNew && page && (page.total <= PAGE || rows.size < PAGE) && !wanted.q) load();
     },
     onSearch(text) {
       wanted.q = text;

@@ -17,10 +17,10 @@ export function tablesView() {
       list.replaceChildren(page.tables.length ? table(
         ["Table", "Keys", "Expires", ["Partitions", "num"], ["Folded entries", "num"], ["Changes since", "num"], ["Size", "num"], ["Last fold", "num"]],
         page.tables.map((row) => [
-          [h("span", { class: "muted" }, `${row.scope}/`), h("b", {}, row.table), " ",
+          [h("span", { class: "muted" }, `${row.scope}/`), h("a", { class: "row", href: format.link("tables", row.scope, row.table), "data-link": true }, row.table), " ",
             row.state === "ACTIVE" ? "" : h("span", { class: "chip warn" }, row.state.toLowerCase()), row.tags.map((tag) => h("span", { class: "chip", title: tag }, tag))],
           row.key_type, row.ttl || "never", format.count(row.partitions), format.count(row.folded_entries),
-          format.count(row.unfolded_changes), format.bytes(row.folded_bytes + row.unfolded_bytes), format.ago(row.folded_ms)]))
+          format.count(row.unfolded_changes), format.bytes(row.folded_bytes + row.unfolded_bytes), format.ago(row.folded_ms)]), { class: "rows" })
         : h("p", { class: "empty" }, wanted.search ? "No table has that name." : "This root has no key-value tables."),
       page.next ? h("p", { class: "pager" }, h("a", { href: `/tables?after=${encodeURIComponent(page.next)}`, "data-link": true }, "Next page")) : "");
     } catch (error) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from pravega_spark.errors import CommitUnknown, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
+from pravega_spark.values.units import count_text
 from tests.harness.killed_processes import wait_until
 from tests.unit.cli.conftest import Shell
 
@@ -79,6 +81,34 @@ def test_with_a_writer_id_an_error_of_the_storage_is_repeated_and_nothing_is_men
     assert error.endswith("are durable. Repeat the command, which writes what is missing.\n")
     shell.ok(*append, stdin=b"1\n2\n3\n4\n")
     assert [event.data for event in shell.manager.read("s/a")] == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("stream", "append", "s/a"), ("kvt", "put", "s/t", "--separator", ",")],
+    ids=["append", "put"],
+)
+@pytest.mark.parametrize("begun", [1, 4])
+def test_an_interrupt_before_a_write_that_began_is_noticed_counts_that_write(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], begun: int
+) -> None:
+    shell.manager.create_key_value_table("s/t")
+    write, count = EventStreamWriter.write_event, itertools.count(1)
+
+    def write_event(self: EventStreamWriter, *args: Any, **options: Any) -> Future[Any]:
+        future = write(self, *args, **options)
+        if next(count) == begun:
+            raise KeyboardInterrupt
+        return future
+
+    monkeypatch.setattr(EventStreamWriter, "write_event", write_event)
+    status, _, error = shell(*command, stdin=b"1,x\n2,x\n3,x\n4,x\n5,x\n")
+    assert status == 130
+    said = count_text(begun, "event" if command[0] == "stream" else "put")
+    assert f": {said} of this run {'is' if begun == 1 else 'are'} durable.\n" in error
+    with shell.manager.key_value_table("s/t") as table:
+        stored = len(list(shell.manager.read("s/a"))) + len(list(table.entries()))
+    assert stored == begun
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from pravega_spark.engine.state.maintenance_table import (
     entry_of,
 )
 from pravega_spark.engine.store import Store
+from pravega_spark.engine.stream.stream_log import events_path
 from pravega_spark.errors import RootChanged, StoreError, StoreFull, StoreReadOnly
 from pravega_spark.maintenance.shares import TOGETHER, MaintenanceShares, SharePace, is_stream
 from pravega_spark.manager import StreamManager
@@ -288,7 +290,7 @@ def test_hot_segments_split_and_expired_transactions_are_aborted(
     transaction = writer.begin_transaction(lease="10 s")
     transaction.write_event(b"never", "k")
     transaction.flush()
-    del transaction, writer  # nobody has read its id, so nothing extends its lease from here on
+    writer.close()  # nothing extends the lease from here on
     (opened,) = manager.list_transactions("a/t")
     for _ in range(4):  # the lease, two last ones, and the abort
         clock.sleep(100)
@@ -296,6 +298,25 @@ def test_hot_segments_split_and_expired_transactions_are_aborted(
     assert manager.list_transactions("a/t") == []
     (ended,) = manager.list_completed_transactions("a/t")
     assert ended.transaction_id == opened.transaction_id
+
+
+def test_kinds_that_are_done_together_ask_once_for_a_stream_and_its_date(
+    store: Spy, clock: FakeRuntime
+) -> None:
+    manager = filled(store, clock, "a/t")
+    shares = shares_of(store, clock)
+    list(wake_until_idle(shares, clock))
+    with manager.create_writer("a/t") as writer:
+        writer.write_event(b"more", "k").result()
+    clock.sleep(120)
+    following = manager.stream_info("a/t").version + 1
+    store.calls.clear()
+    shares.wake_up()
+    log = f"{events_path('a/t')}/_delta_log"
+    asked = Counter(operation for operation, key in store.calls if key.startswith(log))
+    assert (asked["modified_ms"], store.count("get", f"{log}/{following:020d}")) == (1, 1)
+    for kind in TOGETHER:
+        assert finished(store, clock, kind).finished_ms > clock.now_ms() - 60_000
 
 
 def test_an_idle_wake_up_is_one_storage_call(store: Spy, clock: FakeRuntime) -> None:

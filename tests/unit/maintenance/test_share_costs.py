@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.cases.maintained_appends import calls_of_appends, idle_calls
-from pravega_spark.values.limits import AUTO_SLACK
-
-CYCLE_SECONDS = int(1_800 * AUTO_SLACK)
+from bench.cases.maintained_appends import TURN_SECONDS, appends_in_turn, idle_calls
 
 
 @pytest.mark.check
@@ -27,6 +24,6 @@ def test_process_in_a_root_that_another_one_maintains_makes_few_calls() -> None:
 
 @pytest.mark.check
 def test_maintenance_beside_appends_costs_less_than_a_call_for_each_at_one_a_second() -> None:
-    """A sweep that reads each commit costs that alone."""
-    beside, alone = calls_of_appends(1, CYCLE_SECONDS)
-    assert beside - alone < 0.8
+    """About 0.4, by where the head is between two states; a sweep that reads each commit, 1.4."""
+    (beside,), (alone,) = appends_in_turn(1, TURN_SECONDS, 1)
+    assert (beside.calls - alone.calls) / beside.appends < 0.65

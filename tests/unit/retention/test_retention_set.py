@@ -17,6 +17,7 @@ from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.retention import retention_set
 from pravega_spark.retention.decision import RetentionEntry
+from pravega_spark.retention.plan import plan_retention
 from pravega_spark.retention.retention_set import COMMITS_PAGE, LogRetentionSet
 from pravega_spark.retention.run import parse_options, run_retention
 from pravega_spark.values.limits import STATE_FILE_COMMITS
@@ -223,3 +224,23 @@ def test_second_search_after_one_sample_reads_no_commit_again() -> None:
         assert (before.cut, after.cut) == (known[version].cut, known[version + 1].cut)
         reads.append(spy.count("get_many", "_delta_log") > 0)
     assert reads == [True, True, False, False]
+
+
+@pytest.mark.check
+def test_decision_reads_no_commit_between_two_states_twice() -> None:
+    """It and its explanation ask for the age at the head, for the new head, and for both ages."""
+    stream = grown(3 * STATE_FILE_COMMITS, spy := Spy())
+    for n in range(1, 4):
+        maintain(stream.log.reader, n * STATE_FILE_COMMITS)
+    middle = every(stream)[STATE_FILE_COMMITS // 2]
+    truncate(stream, middle.cut)
+    lifecycle.update(stream, StreamConfiguration(retention=RetentionPolicy.by_size(500)))
+    view, ages = stream.view(), VersionAges.read(stream.log)
+    spy.calls.clear()
+    explained = plan_retention(stream, view, ages, None).explanation
+    assert explained.cut is not None
+    assert explained.goes.seconds > explained.stays.seconds > 0
+    read = [key for operation, key in spy.calls if operation == "get_many" and "_delta_log" in key]
+    of_states = {stream.log.reader.key(n * STATE_FILE_COMMITS) for n in range(1, 4)}
+    commits = [key for key in read if key not in of_states]
+    assert 0 < len(commits) == len(set(commits))

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import InvalidOption, StoreUnavailable, without_credentials
+from pravega_spark.serve import access_guard
 from pravega_spark.serve.access_guard import SECURITY_HEADERS
 from pravega_spark.serve.serve_options import (
     MAX_BODY_BYTES,
@@ -293,3 +294,18 @@ def test_names_in_errors_are_data_and_stay_json(client: TestClient) -> None:
     answer = client.get("/v1/scopes/<script>alert(1)<%2Fscript>")
     assert answer.status_code == 404
     assert answer.headers["Content-Type"] == "application/json"
+
+
+def test_more_requests_than_can_be_answered_are_refused_but_for_probes_and_the_page(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_guard, "MAX_ANSWERS", 1)
+    with web_client(manager) as client:
+        for path in ("/v1/scopes", "/v1/scopes/none", "/api/none", "/v1/scopes"):  # one by one
+            assert client.get(path).status_code in (200, 404)
+        monkeypatch.setattr(access_guard, "MAX_ANSWERS", 0)
+        for path in ("/v1/scopes", "/v1/scopes/none", "/api/overview", "/metrics"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5"), path
+        for path in ("/", "/ping", "/v1/health/liveness", "/streams"):
+            assert client.get(path).status_code == 200, path

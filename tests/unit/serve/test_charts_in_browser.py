@@ -76,3 +76,26 @@ def test_the_lines_of_a_chart_change_with_the_colours_of_the_page(drawn: Browser
         drawn.colours(colours)
         found.add(drawn.run(stroke))
     assert len(found) == 2
+
+
+DRAW = """
+import('/static/picture.js').then(({ drawPicture }) => {
+  const segment = { segment: '0#0', low: 0, high: 1, start_ms: 0, end_ms: null, events: 9,
+    size_bytes: 9, readable_events: 9, events_per_second: 0.13, is_active: true };
+  const data = { now_ms: 10000, start_ms: 0, epochs: [{ epoch: 0, created_ms: 0 }],
+    omitted_epochs: 0, segments: [segment] };
+  const main = document.querySelector('main');
+  return ['', 'relative'].map((kind) => {
+    drawPicture(main, data, { byEpoch: false, isRelative: Boolean(kind) });
+    return [main.querySelector('rect.box').classList[1], main.querySelector('.legend').textContent];
+  });
+})
+"""
+
+
+def test_a_lone_slow_segment_is_red_only_when_segments_are_compared(drawn: BrowserTab) -> None:
+    (by_rate, its_legend), (compared, other_legend) = drawn.run(DRAW)
+    assert (by_rate, compared) == ("heat-2", "heat-7")
+    assert "under 0.10" in its_legend
+    assert "10K+" in its_legend
+    assert "0.11+" in other_legend

@@ -11,8 +11,8 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.errors import StoreUnavailable
-from pravega_spark.serve import live_updates
-from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve import attention, live_updates
+from pravega_spark.serve.attention import Attention
 from pravega_spark.serve.live_updates import LiveUpdates
 from pravega_spark.serve.serve_options import MAX_VIEWERS
 from pravega_spark.serve.served_root import ServedRoot
@@ -26,7 +26,7 @@ class CountedWatch(RootWatch):
     """A watch that records which streams each poll looks at."""
 
     def __init__(self, manager: StreamManager) -> None:
-        super().__init__(ServedRoot(manager), AnswerCache(), POLL_SECONDS)
+        super().__init__(ServedRoot(manager), POLL_SECONDS)
         self.rounds: list[list[str]] = []
 
     def rows(self, names: Any) -> Any:
@@ -41,6 +41,10 @@ def watch() -> CountedWatch:
     return CountedWatch(manager)
 
 
+def live_of(watch: RootWatch) -> LiveUpdates:
+    return LiveUpdates(watch, Attention(watch))
+
+
 async def next_of(messages: AsyncIterator[str], kind: str) -> Any:
     """Return the data of the next message of a kind."""
     while True:
@@ -53,7 +57,7 @@ def test_a_viewer_gets_all_rows_first_and_then_those_that_change(watch: CountedW
     manager = watch.root.manager
 
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         messages = live.messages(None)
         assert (await next_of(messages, "hello")) == {"poll_seconds": POLL_SECONDS}
         (row,) = (await next_of(messages, "streams"))["streams"]
@@ -71,7 +75,7 @@ def test_a_viewer_gets_all_rows_first_and_then_those_that_change(watch: CountedW
 
 def test_all_viewers_share_one_poll_which_ends_with_the_last(watch: CountedWatch) -> None:
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         viewers = [live.messages(None) for _ in range(5)]
         for messages in viewers:
             await next_of(messages, "hello")
@@ -96,10 +100,10 @@ def test_a_poll_is_bounded_and_looks_at_the_open_stream_each_time(
     manager = watch.root.manager
     for number in range(9):
         manager.create_stream(f"nyc/s{number}")
-    monkeypatch.setattr(live_updates, "ROUND_STREAMS", 3)
+    monkeypatch.setattr(attention, "LOOKS", 3)
 
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         messages = live.messages("nyc/s8")
         await next_of(messages, "hello")
         while len(watch.rounds) < 8:
@@ -118,9 +122,9 @@ def test_an_idle_viewer_gets_heartbeats_only(
     monkeypatch.setattr(live_updates, "_HEARTBEAT_SECONDS", 0.1)
 
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         messages = live.messages(None)
-        await next_of(messages, "streams")
+        await next_of(messages, "attention")  # the last one of a poll
         assert [await anext(messages) for _ in range(3)] == [": still here\n\n"] * 3
         await messages.aclose()  # type: ignore[attr-defined]
         await live.close()
@@ -138,7 +142,7 @@ def test_a_storage_that_fails_is_told_without_credentials_and_the_poll_goes_on(
     monkeypatch.setattr(RootWatch, "names", fail)
 
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         messages = live.messages(None)
         trouble = await next_of(messages, "trouble")
         assert trouble == {"message": "s3://***@bucket does not answer."}
@@ -151,7 +155,7 @@ def test_a_storage_that_fails_is_told_without_credentials_and_the_poll_goes_on(
 
 def test_a_viewer_that_does_not_read_is_told_to_ask_again(watch: CountedWatch) -> None:
     async def look() -> None:
-        live = LiveUpdates(watch)
+        live = live_of(watch)
         messages = live.messages(None)
         await next_of(messages, "hello")
         for number in range(20):

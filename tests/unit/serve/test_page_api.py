@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.serve import watch as serve_watch
-from pravega_spark.serve.answer_cache import AnswerCache
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.watch import RootWatch, StreamWatch
 from tests.harness.lively_root import HOSTILE, make_lively_root
@@ -279,7 +278,7 @@ def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_aga
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_watch, "MAX_WATCHES", 100)
-    watch = RootWatch(ServedRoot(manager), AnswerCache(), 3.0)
+    watch = RootWatch(ServedRoot(manager), 3.0)
     names = [f"nyc/s{number}" for number in range(103)]
     last: dict[str, StreamWatch] = {}
     found = 0

@@ -33,7 +33,7 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
     root: Path, tab: BrowserTab
 ) -> None:
     with page_server(root) as url:
-        tab.open(f"{url}/")
+        tab.open(f"{url}/streams")
         tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
         names = tab.run("[...document.querySelectorAll('a.row')].map(a => a.textContent)")
         assert names == ["flights", "weather", "clicks", "orders", "payments", "retired"]
@@ -221,3 +221,4 @@ def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colour
         brightness = sum(map(int, ground[4:-1].split(","))) / 3
         assert (brightness > 200) == (colours == "light")
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.faint_texts() == []

@@ -18,21 +18,28 @@ from tests.harness.strange_root import (
     LONG,
     SCOPE,
     STREAM,
+    TABLE,
     TYPED,
     make_strange_root,
 )
+from tests.harness.tcp_proxy import Network, tcp_proxy
+from tests.harness.web_world import TOKEN
 
 pytestmark = [pytest.mark.slow, needs_browser]
 WIDTHS = (1400, 390)
 PAGES = {
-    "/": LONG,
+    "/": "Needs attention",
     "/streams": LONG,
     f"/streams/{STREAM}": "Recent history",
     f"/streams/{TYPED}": "Recent history",
+    f"/streams/{STREAM}/events": "Looked at",
+    f"/streams/{TYPED}/events": "Looked at",
     f"/streams/{SCOPE}/none": "does not exist",
     "/groups": LONG,
     f"/groups/{GROUP}": "generation",
     "/tables": LONG,
+    f"/tables/{TABLE}": "version of the log",
+    f"/tables/{TABLE}?changes=1": "Looked at",
     "/api/docs": "/v1/scopes",
     "/nowhere": "no such page",
 }
@@ -55,10 +62,15 @@ READ = """[document.title, document.body.innerText, ...[...document.querySelecto
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("strange") / "root"
-    make_strange_root(str(root))
-    with page_server(Path(root)) as opened:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("strange") / "root"
+    make_strange_root(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(root: Path) -> Iterator[str]:
+    with page_server(root) as opened:
         yield opened
 
 
@@ -73,6 +85,7 @@ def test_axe_finds_nothing_and_everything_fits(tab: BrowserTab, url: str, path: 
             for colours in ("light", "dark"):
                 tab.colours(colours)
                 assert tab.faults() == [], (width, colours)
+                assert tab.faint_texts() == [], (width, colours)
             assert tab.run(OUTSIDE) == []
             assert tab.run("document.documentElement.scrollWidth") == width
             assert tab.run(SCROLLED) == []
@@ -82,3 +95,43 @@ def test_axe_finds_nothing_and_everything_fits(tab: BrowserTab, url: str, path: 
             assert "owned" not in tab.run("document.title")
             if path in ("/streams", f"/streams/{STREAM}"):
                 assert HOSTILE_SHOWN[:40] in read
+    for width in (320, 800, 920, 1024, 1200):  # drawings follow in a moment
+        tab.resize(width, 9000)
+        fits = f"document.documentElement.scrollWidth === {width} && {OUTSIDE}.length === 0"
+        tab.wait_for(f"{fits} && {SCROLLED}.length === 0")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_while_the_page_asks_searches_or_has_lost_its_server(
+    tab: BrowserTab, root: Path, width: int
+) -> None:
+    with (
+        tab.without_policy(),
+        page_server(root, token=TOKEN) as upstream,
+        tcp_proxy(upstream) as proxy,
+    ):
+        tab.open(f"{proxy.url}/streams", width=width)
+        tab.wait_for("document.activeElement.id === 'token'")
+        _in_both_colours(tab)
+        tab.write("wrong-token-of-some-length")
+        tab.press("Enter")
+        tab.wait_for("document.querySelector('#token-dialog [role=alert]') !== null")
+        tab.wait_for("document.activeElement.id === 'token'")
+        _in_both_colours(tab)
+        tab.write(TOKEN)
+        tab.press("Enter")
+        tab.wait_for(f"document.body.innerText.includes({LONG!r})")
+        tab.press("/")
+        tab.write("nothing that is there")
+        tab.wait_for("document.body.innerText.includes('No stream')")
+        _in_both_colours(tab)
+        proxy.network = Network.REFUSE
+        tab.wait_for("!document.getElementById('away').hidden")
+        _in_both_colours(tab)
+        assert tab.run("document.documentElement.scrollWidth") == width
+
+
+def _in_both_colours(tab: BrowserTab) -> None:
+    for colours in ("light", "dark"):
+        tab.colours(colours)
+        assert tab.faults() == [], colours

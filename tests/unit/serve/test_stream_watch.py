@@ -1,105 +1,360 @@
-"""What a look at a stream costs, and what it finds."""
+"""What a look at a stream costs, and what its rates tell of the time in which nobody looked."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
 import pytest
+from starlette.testclient import TestClient
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import root_of
-from pravega_spark.serve.watch import FIRST_COMMITS, StreamWatch
+from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, TrafficHistory
+from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWatch
+from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.folder_state import wait_for_maintenance
+from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
-from tests.harness.web_world import new_manager
+from tests.harness.web_world import web_client
+
+EVENT = b"0123456789"
+
+
+class World:
+    """A root whose clock a test moves, one stream, and a watch that counts its calls."""
+
+    def __init__(self) -> None:
+        self.clock = FakeRuntime()
+        self.manager = manager_of(self.clock)
+        self.manager.create_scope("nyc")
+        self.manager.create_stream("nyc/f")
+        self.spy = Spy(root_of(self.manager).store)
+        self.log = StreamLog(self.spy, "nyc/f", self.clock)
+        self.watch = StreamWatch(self.log)
+
+    def write(self, events: int = 1, manager: StreamManager | None = None) -> None:
+        """Commit events in one append."""
+        with (manager or self.manager).create_writer("nyc/f") as writer:
+            writer.write_events([EVENT] * events, routing_key="a")
+
+    def write_often(self, commits: int, pause: float) -> None:
+        """Commit one event after another, with a pause in seconds before each."""
+        with self.manager.create_writer("nyc/f") as writer:
+            for _ in range(commits):
+                self.clock.sleep(pause)
+                writer.write_event(EVENT, routing_key="a").result()
+        wait_for_maintenance()  # which writes the state files
+
+    def calls(self, action: Any) -> int:
+        """Return how many storage calls an action makes; waits for a disk are none."""
+        self.spy.calls.clear()
+        action()
+        return len(self.spy.calls) - self.spy.count("make_durable")
+
+    def row(self) -> Any:
+        return self.watch.row(self.watch.look())
+
+    def filled(self, range_ms: int) -> Any:
+        """Look until the watch has read all that it can of a range; each look is bounded."""
+        while True:
+            self.clock.sleep(3)
+            looked = self.calls(self.watch.look)
+            assert looked <= 2 * ROW_READS
+            asked = self.calls(lambda: self.watch.traffic(range_ms))
+            assert asked <= PAGE_READS + ROW_READS
+            found = self.watch.traffic(range_ms)
+            if not found.is_reading:
+                return found
 
 
 @pytest.fixture
-def manager() -> StreamManager:
-    made = new_manager()
-    made.create_stream("nyc/f")
-    return made
+def world() -> World:
+    return World()
 
 
-def write(manager: StreamManager, events: int) -> None:
-    with manager.create_writer("nyc/f") as writer:
-        writer.write_events([b"0123456789"] * events, routing_key="a")
+def sum_of(values: list[float | None], times_ms: list[int]) -> float:
+    """Return how much a series of rates tells of."""
+    begun = [2 * times_ms[0] - times_ms[1], *times_ms]
+    lengths = [(end - start) / 1_000 for start, end in pairwise(begun)]
+    return sum((value or 0) * length for value, length in zip(values, lengths, strict=True))
 
 
-def test_a_look_without_news_is_one_call_and_a_shared_one_is_none(manager: StreamManager) -> None:
-    write(manager, 5)
-    spy = Spy(root_of(manager).store)
-    watch = StreamWatch(StreamLog(spy, "nyc/f"))
-    watch.look()
-    spy.calls.clear()
-    view = watch.look()
-    assert len(spy.calls) == 1
-    assert spy.calls[0][1].endswith(f"_delta_log/{view.version + 1:020d}.json")
-    spy.calls.clear()
-    watch.look(max_age=60)
-    watch.row(view)
-    watch.segment_rates()
-    assert spy.calls == []
+def test_a_look_without_news_is_one_call_and_a_shared_one_is_none(world: World) -> None:
+    world.write(5)
+    world.watch.look()
+    view = world.watch.look()
+    assert world.calls(world.watch.look) == 1
+    assert world.spy.calls[0][1].endswith(f"_delta_log/{view.version + 1:020d}.json")
+
+    def shared() -> None:
+        world.watch.look(max_age=60)
+        world.watch.row(view)
+        world.watch.segment_rates()
+        world.watch.traffic(HOUR_MS)
+
+    assert world.calls(shared) == 0
 
 
-def test_a_look_at_news_reads_each_new_commit_once(manager: StreamManager) -> None:
-    spy = Spy(root_of(manager).store)
-    watch = StreamWatch(StreamLog(spy, "nyc/f"))
-    before = watch.look().version
-    write(manager, 7)
-    spy.calls.clear()
-    view = watch.look()
-    commits = [key for operation, key in spy.calls if operation == "get"]
-    assert len(commits) == view.version - before + 1  # the last one is absent
-    assert watch.row(view).events == 7
+def test_a_look_at_news_reads_each_new_commit_once(world: World) -> None:
+    before = world.watch.look().version
+    world.clock.sleep(3)
+    world.write(7)
+    assert world.calls(world.watch.look) == world.watch.look().version - before + 1
+    assert world.row().events == 7
 
 
-def test_the_first_look_knows_the_traffic_of_the_last_commits(manager: StreamManager) -> None:
-    write(manager, 60)
-    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
-    row = watch.row(watch.look())
-    assert row.events_per_second > 0
-    assert sum(value or 0 for value in row.series) * 60 == pytest.approx(60)
-    assert row.size_bytes == 600
+@pytest.mark.check
+def test_a_look_far_behind_costs_the_same_after_ten_times_the_commits() -> None:
+    costs = []
+    for commits in (600, 5_976):  # as far behind a state file
+        world = World()
+        world.watch.look()
+        world.write_often(commits, 0.02)
+        costs.append(world.calls(world.watch.look))
+        assert world.row().events == commits
+    assert costs[1] <= costs[0] + 10
+    assert max(costs) < 600
 
 
-def test_a_long_log_is_not_read_from_its_beginning(manager: StreamManager) -> None:
-    with manager.create_writer("nyc/f") as writer:
-        for _ in range(FIRST_COMMITS + 40):
-            writer.write_event(b"x", routing_key="a").result()
-    spy = Spy(root_of(manager).store)
-    stream = StreamLog(spy, "nyc/f")
-    stream.view()
-    spy.calls.clear()
-    view = StreamWatch(stream).look()
-    read = {key for _, key in spy.calls if "_delta_log" in key}
-    assert len(read) <= FIRST_COMMITS + 1
-    assert view.version > FIRST_COMMITS
+@pytest.mark.check
+def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> None:
+    world.watch.look()
+    for _ in range(5):  # until 41 minutes, and then four minutes of silence
+        world.clock.sleep(8 * 60)
+        world.write(1_000)
+    world.manager.scale_stream("nyc/f", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
+    world.clock.sleep(5 * 60)
+    row = world.row()
+    assert row.events_per_second == 0
+    found = world.filled(HOUR_MS)
+    busy = [index for index, value in enumerate(found.events_per_second) if value]
+    assert len(busy) == 5
+    rates = [found.events_per_second[index] for index in busy]
+    assert rates == pytest.approx([1_000 / 60] * 5, rel=1e-3)
+    ages = [(found.times_ms[-1] - found.times_ms[index]) / 60_000 for index in busy]
+    assert ages == pytest.approx([37, 29, 21, 13, 5], abs=1.1)
+    assert None not in found.events_per_second + found.size_bytes
+    assert [found.size_bytes[index] for index in busy] == [10_000 * n for n in range(1, 6)]
 
 
-def test_later_traffic_is_counted_by_segment_over_a_scale(manager: StreamManager) -> None:
-    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
-    watch.look()
-    write(manager, 10)
-    manager.scale_stream("nyc/f", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
-    write(manager, 20)
-    view = watch.look()
-    row, rates = watch.row(view), watch.segment_rates()
+@pytest.mark.check
+def test_a_first_look_at_a_busy_stream_knows_the_hour_by_its_state_files(world: World) -> None:
+    world.clock.sleep(86_400)
+    world.write_often(6_000, 0.2)  # twenty minutes, five commits a second
+    world.clock.sleep(1)
+    row = world.row()
+    assert row.events_per_second == pytest.approx(5, rel=0.1)
+    found = world.filled(HOUR_MS)
+    assert None not in found.events_per_second
+    assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(6_000, rel=0.02)
+    assert sum_of(found.commits_per_second, found.times_ms) == pytest.approx(6_000, rel=0.02)
+    assert sum_of(found.bytes_per_second, found.times_ms) == pytest.approx(60_000, rel=0.02)
+    assert found.events_per_second[-17:-5] == pytest.approx([5] * 12, rel=0.1)
+    assert found.events_per_second[:35] == [0] * 35
+
+
+@pytest.mark.check
+def test_the_past_of_a_busy_stream_is_read_by_few_objects() -> None:
+    read = []
+    for commits in (1_000, 10_000):  # in the same time
+        world = World()
+        world.clock.sleep(86_400)
+        world.write_often(commits, 1_500 / commits)
+        world.spy.calls.clear()
+        counted = 0
+        for _ in range(40):
+            world.clock.sleep(3)
+            counted += world.calls(world.watch.look)
+            counted += world.calls(lambda w=world: w.watch.traffic(HOUR_MS))
+        assert not world.watch.traffic(HOUR_MS).is_reading
+        read.append(counted)
+    assert read[1] < read[0]
+
+
+def test_what_the_log_has_no_more_is_not_known(world: World) -> None:
+    world.clock.sleep(86_400)
+    world.write_often(40, 30)
+    newest = world.log.view().version
+    for version in range(1, newest - 20):
+        world.log.store.delete([world.log.log.reader.key(version)])
+    found = world.filled(HOUR_MS)
+    assert found.events_per_second[0] is None
+    assert found.events_per_second[-1] is not None
+
+
+def test_a_commit_of_the_future_has_no_minute(world: World) -> None:
+    for _ in range(3):
+        world.clock.sleep(60)
+        world.write(60)
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    for _ in range(3):
+        world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
+    world.clock.sleep(20)
+    row = world.row()
+    assert row.future_ms is not None
+    assert row.future_ms > world.clock.now_ms()
+    assert row.events_per_second is None
+    found = world.filled(HOUR_MS)
+    before = [value for value in found.events_per_second if value is not None]
+    assert before[-2:] == pytest.approx([1] * 2)
+    assert max(before) <= 1
+    assert found.events_per_second[-1] is None
+    assert max(value or 0 for value in row.series) <= 1
+
+
+def test_a_commit_of_the_future_between_two_looks_is_not_counted_as_now(world: World) -> None:
+    world.watch.look()
+    world.clock.sleep(3)
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
+    assert not world.row().events_per_second
+    world.clock.sleep(60)
+    world.watch.look()
+    for _ in range(30):  # from now on the looks tell when events came
+        world.clock.sleep(3)
+        world.write(30, StreamManager(world.manager.root, runtime=ahead))
+        world.watch.look()
+    assert world.row().events_per_second == pytest.approx(10, rel=0.1)
+
+
+def test_traffic_is_counted_by_segment_over_a_scale(world: World) -> None:
+    world.watch.look()
+    world.clock.sleep(3)
+    world.write(10)
+    world.manager.scale_stream("nyc/f", seal=[0], key_ranges=[(0.0, 0.5), (0.5, 1.0)])
+    world.write(20)
+    row, rates = world.row(), world.watch.segment_rates()
     assert (row.segments, row.events) == (2, 30)
+    assert rates is not None
     written = [number for number, (events, _) in rates.items() if events > 0]
     assert 0 in written
     assert len(written) == 2
-    assert sum(value or 0 for value in row.series) * 60 == pytest.approx(30)
+    total = sum(events for events, _ in rates.values())
+    assert total == pytest.approx(row.events_per_second, rel=0.01)
 
 
-def test_a_stream_that_is_made_again_begins_anew(manager: StreamManager) -> None:
-    write(manager, 10)
-    watch = StreamWatch(StreamLog(root_of(manager).store, "nyc/f"))
-    watch.look()
-    manager.seal_stream("nyc/f")
-    manager.delete_stream("nyc/f")
+def test_a_stream_that_is_made_again_begins_anew(world: World) -> None:
+    world.write(10)
+    world.watch.look()
+    world.manager.seal_stream("nyc/f")
+    world.manager.delete_stream("nyc/f")
     with pytest.raises(NoSuchStream):
-        watch.look()
-    manager.create_stream("nyc/f")
-    row = watch.row(watch.look())
+        world.watch.look()
+    world.manager.create_stream("nyc/f")
+    row = world.row()
     assert (row.events, row.size_bytes) == (0, 0)
-    assert sum(value or 0 for value in row.series) == 0
+    assert set(row.series) == {0}
+    assert world.filled(DAY_MS).events_per_second == [0] * 288
+
+
+def test_a_truncation_lowers_the_size_and_no_rate(world: World) -> None:
+    world.watch.look()
+    for _ in range(4):
+        world.clock.sleep(60)
+        world.write(60)
+    world.manager.truncate_stream("nyc/f", str(world.log.view().tail))
+    world.clock.sleep(60)
+    world.write(6)
+    found = world.filled(HOUR_MS)
+    assert found.size_bytes[-1] == 60
+    assert found.size_bytes[-4] is None, "what was cut off is not known from the commits"
+    assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(246, rel=1e-3)
+    assert min(value for value in found.events_per_second if value is not None) == 0
+
+
+def test_commits_behind_one_of_the_future_have_their_own_times(world: World) -> None:
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    world.write(7_000, StreamManager(world.manager.root, runtime=ahead))
+    for _ in range(20):
+        world.clock.sleep(60)
+        world.write(60)
+    world.clock.sleep(15)
+    row = world.row()
+    assert row.future_ms is not None
+    assert row.future_ms > world.clock.now_ms()
+    assert row.events_per_second == pytest.approx(1, rel=0.3)
+    found = world.filled(HOUR_MS)
+    assert found.events_per_second[-18:-2] == pytest.approx([1] * 16, rel=1e-3)
+    assert max(value or 0 for value in found.events_per_second) < 2
+
+
+@pytest.mark.check
+def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
+    """Looks behind the watch: nothing else shows what it holds."""
+    history = world.watch._history
+    for _ in range(200):
+        world.clock.sleep(3 * 3_600)
+        world.write(10)
+        world.watch.look()
+        world.watch.traffic(DAY_MS)
+    assert isinstance(history, TrafficHistory)
+    assert len(world.watch._history.known.spans) <= 3
+    assert len(world.watch._past._gaps) <= 16
+
+
+@pytest.mark.check
+def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
+    clock = FakeRuntime()
+    manager = manager_of(clock)
+    manager.create_scope("nyc")
+    names = [f"nyc/s{number}" for number in range(20)]
+    for name in names:
+        manager.create_stream(name)
+    clock.sleep(86_400)
+    writers = [manager.create_writer(name) for name in names]
+    for _ in range(100):
+        clock.sleep(20)
+        for writer in writers:
+            writer.write_event(EVENT, routing_key="a").result()
+    for writer in writers:
+        writer.close()
+    spy = Spy(root_of(manager).store)
+    watch = RootWatch(ServedRoot(manager_on(spy, clock)), 3.0)
+    polls = []
+    for _ in range(8):
+        clock.sleep(3)
+        spy.calls.clear()
+        rows = watch.rows(names)
+        polls.append(len(spy.calls) - spy.count("make_durable"))
+        assert len(rows) == len(names)
+    opening = 120  # each stream has some hundred commits and no state file
+    assert polls[0] <= len(names) * (opening + ROW_READS + 1)
+    assert max(polls[1:]) <= len(names) * (ROW_READS + 2)
+    assert polls[-1] == len(names)
+    assert all(None not in row.series for row in rows)
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[TestClient]:
+    with web_client(world.manager) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("last", "width", "points"), [("15m", 15, 60), ("1h", 60, 60), ("24h", 300, 288)]
+)
+def test_the_page_gets_a_range_of_rates(
+    world: World, client: TestClient, last: str, width: int, points: int
+) -> None:
+    world.write(600)
+    world.clock.sleep(20)
+    found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
+    assert {len(found[name]) for name in found if name != "is_reading"} == {points}
+    times = found["times_ms"]
+    assert times[-1] == world.clock.now_ms()
+    assert {later - earlier for earlier, later in pairwise(times[:-1])} == {width * 1_000}
+    assert sum_of(found["events_per_second"], times) == pytest.approx(600, rel=0.01)
+    assert found["size_bytes"][-1] == 6_000
+
+
+def test_the_page_is_told_which_ranges_there_are(client: TestClient) -> None:
+    assert client.get("/api/streams/nyc/f/traffic?last=7m").status_code == 400
+    assert client.get("/api/streams/nyc/none/traffic").status_code == 404

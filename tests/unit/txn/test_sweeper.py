@@ -63,6 +63,16 @@ def test_sweep_of_a_stream_without_transactions_commits_nothing(world: World) ->
     assert world.process().view().version == version
 
 
+def test_sweep_of_a_stream_that_was_just_read_asks_only_for_remains(world: World) -> None:
+    view = world.stream.view()
+    world.store.calls.clear()
+    assert sweeper.sweep_transactions(world.stream, view=view) == TransactionSweepResult()
+    assert [operation for operation, _ in world.store.calls] == ["folders", "list"]
+    opened = written(world.process(), [("a", b"x")])
+    opened.commit(wait=False)
+    assert sweeper.sweep_transactions(world.stream, view=world.stream.view()).committed
+
+
 def test_concurrent_sweeps_are_harmless(world: World) -> None:
     done, lost = written(world.process(), [("a", b"x")]), written(world.process(), [("a", b"y")])
     done.commit(wait=False)

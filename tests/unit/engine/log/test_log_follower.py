@@ -8,10 +8,15 @@ from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import raise_horizon
+from pravega_spark.engine.log.stored_state import state_key
 from pravega_spark.engine.store.base import ResponseDate
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown
-from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS, STALE_SNAPSHOT_SECONDS
+from pravega_spark.values.limits import (
+    CLEANUP_WAIT_SECONDS,
+    FAR_COMMITS,
+    STALE_SNAPSHOT_SECONDS,
+)
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import clean, event_add, put, table_log, versions
@@ -380,6 +385,23 @@ def test_layer_of_newest_files_is_rebuilt_when_it_has_grown(
             assert files.recent <= 10
 
 
+def test_files_that_were_looked_up_once_do_not_grow_with_a_writers_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention looks them up in a process that writes on, and nobody else there asks for them."""
+    monkeypatch.setattr("pravega_spark.engine.log.follow.RECENT_FILES", 8)
+    log = table_log(MemoryStore())
+    log._follower._files_limit = 8
+    with log.files():
+        pass
+    before = log.held_bytes
+    for n in range(100):
+        put(log, str(n), [event_add(f"f{n}", 0, n, 1)])
+    assert log.held_bytes < before + 20 * 2_000
+    with log.files() as files:
+        assert len(list(files.all())) == 100
+
+
 def test_idle_refresh_is_one_storage_call() -> None:
     spy = Spy()
     log = table_log(spy)
@@ -400,3 +422,69 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
     assert spy.count("make_durable") == 0
     log.refresh(durable=True)
     assert spy.count("make_durable") == 1
+
+
+# ----------------------------------------------------------------- a follower that is far behind
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_far_behind_costs_as_many_calls_after_ten_times_the_commits(kind: type[Spy]) -> None:
+    costs = []
+    for commits in (400, 4_000):
+        runtime = FakeRuntime()
+        store = memory(runtime)
+        log = table_log(store, runtime)
+        spy = kind(store)
+        follower = Log(spy, log.path, runtime)
+        follower.refresh()
+        for number in range(commits):
+            put(log, str(number))
+        maintain(log.reader, commits - 100)
+        spy.calls.clear()
+        newest = follower.refresh()
+        assert newest is not None
+        assert newest == log.refresh()
+        costs.append(len(spy.calls))
+    assert costs[0] == costs[1] < FAR_COMMITS + 100 + 20
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_at_a_few_commits_reads_each_once_and_no_hint(kind: type[Spy]) -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    spy = kind(store)
+    follower = Log(spy, log.path, runtime)
+    follower.refresh()
+    spy.calls.clear()
+    assert follower.refresh() == log.refresh()
+    assert len(spy.calls) == 1
+    for number in range(FAR_COMMITS - 1):
+        put(log, str(number))
+    spy.calls.clear()
+    assert follower.refresh() == log.refresh()
+    assert len(spy.calls) == FAR_COMMITS - 1 + 1  # the absent next one, or a listing
+    assert [key for _, key in spy.calls if key == log.reader.hint_key] == []
+
+
+@pytest.mark.parametrize("kind", [Spy, RemoteSpy])
+def test_look_far_behind_reads_the_commits_where_no_intact_state_passed_them(
+    kind: type[Spy],
+) -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    log = table_log(store, runtime)
+    follower = Log(kind(store), log.path, runtime)
+    follower.refresh()
+    for number in range(3 * FAR_COMMITS):
+        put(log, str(number), [event_add(f"f{number}", 0, number, 1)])
+    assert follower.refresh() == log.refresh()
+    for number in range(4 * FAR_COMMITS):
+        put(log, str(number), [event_add(f"g{number}", 1, number, 1)])
+    newest = log.refresh()
+    assert newest is not None
+    maintain(log.reader, newest.version)
+    store.put(state_key(log.path, newest.version), b"torn")
+    assert follower.refresh() == newest
+    with follower.files() as files:
+        assert len(list(files.all())) == 7 * FAR_COMMITS

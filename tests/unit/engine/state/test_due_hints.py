@@ -26,9 +26,13 @@ def store() -> Spy:
     return Spy(memory(FakeRuntime()))
 
 
+def path_of(name: str) -> str:
+    return f"s/{name}/events"
+
+
 def hints_of(store: Store, *names: str, basis: str = "b") -> DueHints:
     """The hints as another process has them."""
-    return DueHints(store, "s/streams", names or ("t",), lambda name: f"s/{name}/events", basis)
+    return DueHints(store, "s/streams", names or ("t",), path_of, basis)
 
 
 def commit(store: Store, version: int, name: str = "t") -> None:
@@ -71,6 +75,19 @@ def test_idle_stream_costs_one_call_until_it_is_due_or_has_news() -> None:
     assert hints.due(BOTH, LATER) == {"t": BOTH}
     commit(store, 4)
     assert hints_of(store).due(BOTH, NOW + MINUTE) == {"t": BOTH}
+
+
+@pytest.mark.parametrize(("seen", "calls"), [(4, 0), (3, 1)])
+def test_process_that_has_seen_a_newer_version_asks_nobody(
+    store: Spy, seen: int, calls: int
+) -> None:
+    noted(store)
+    commit(store, 4)
+    hints = DueHints(store, "s/streams", ("t",), path_of, "b", known=lambda name: seen)
+    hints.read()
+    store.calls.clear()
+    assert hints.due(BOTH, NOW + MINUTE) == {"t": BOTH}
+    assert len(store.calls) == calls
 
 
 def test_kind_that_saw_an_older_version_is_due_and_the_others_are_not(store: Spy) -> None:

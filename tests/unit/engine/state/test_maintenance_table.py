@@ -38,6 +38,7 @@ from pravega_spark.errors import CorruptLog, StoreError
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.values.limits import (
     CLAIM_MS,
+    OVERDUE_MS,
     RECORD_FAILURE_CHARACTERS,
     RECORD_FAILURES,
     SCOPE_RECORD_MS,
@@ -450,10 +451,14 @@ def test_manager_shows_the_record_of_its_root_and_writes_none(clock: FakeRuntime
     manager = manager_of(clock)
     manager.create_scope("s")
     assert [info.finished_ms for info in manager.maintenance()] == [None] * len(MaintenanceKind)
+    assert {info.is_overdue for info in manager.maintenance()} == {False}, "the root is new"
     assert root_of(manager).store.folders("") == ["s"]
     table_of(root_of(manager).store, clock).finish_now(SCALING, ALL, JOB, 0, 3)
     (scaling,) = (info for info in manager.maintenance() if info.kind is SCALING)
     assert (scaling.streams, scaling.is_overdue) == (3, False)
+    clock.sleep(OVERDUE_MS / 1_000 + 1)
+    late = {info.kind for info in manager.maintenance() if info.is_overdue}
+    assert {SCALING, RETENTION, TRANSACTIONS} <= late, "nothing ran since"
     assert manager.list_scopes() == ["s"], "the record is no scope"
     with pytest.raises(Exception, match="not allowed"):
         check_scope(maintenance_table.MAINTENANCE_TABLE)

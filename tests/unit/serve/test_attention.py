@@ -1,0 +1,414 @@
+"""What the first page says of a root, by the web application over a root in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from pravega_spark import RetentionPolicy, StreamConfiguration
+from pravega_spark.config.descriptions import MaintenanceKind
+from pravega_spark.engine.state.maintenance_table import FinishedRun, open_maintenance
+from pravega_spark.reader_groups.leases import ReaderLeases
+from pravega_spark.reader_groups.table import group_path
+from pravega_spark.serve.findings import READERLESS_SECONDS, WAITING_SECONDS
+from tests.harness.counted_store import CountedRoot
+from tests.harness.web_world import web_client
+
+HOUR = 3_600.0
+
+
+@pytest.fixture
+def root() -> CountedRoot:
+    return CountedRoot()
+
+
+@contextmanager
+def page(root: CountedRoot) -> Iterator[TestClient]:
+    with web_client(root.manager) as client:
+        yield client
+
+
+def write(root: CountedRoot, stream: str, events: int, size: int = 1) -> None:
+    with root.manager.create_writer(stream) as writer:
+        writer.write_events([b"x" * size] * events, routing_key="k")
+
+
+def look(client: TestClient, root: CountedRoot, seconds: float = 3.0) -> dict[str, Any]:
+    """Return what needs attention, by a new poll."""
+    root.runtime.sleep(seconds)
+    answer = client.get("/api/attention")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def only(found: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the one finding of a kind."""
+    named = [f for f in found["findings"] if f["kind"] == kind]
+    assert len(named) == 1, found["findings"]
+    one: dict[str, Any] = named[0]
+    return one
+
+
+def kinds(found: dict[str, Any]) -> list[str]:
+    return [f["kind"] for f in found["findings"]]
+
+
+def group(client: TestClient, name: str) -> dict[str, Any]:
+    answer = client.get(f"/api/groups/{name}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+# --------------------------------------------------------------------------------- all is well
+
+
+def test_a_root_without_trouble_is_quiet_and_says_what_was_looked_at(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+    write(root, "nyc/f", 3)
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        while reader.read_next_event(timeout=0).event is not None:
+            pass
+        reader.read_next_event(timeout=0)
+        root.runtime.sleep(30)
+        reader.read_next_event(timeout=0)
+        found = look(client, root)
+    assert (found["quiet"], found["findings"], found["total"]) == (True, [], 0)
+    assert found["streams"] == {"total": 1, "looked": 1, "oldest_ms": found["now_ms"]}
+    assert found["groups"]["looked"] == found["groups"]["total"] == 1
+
+
+def test_an_overview_that_has_not_looked_at_all_is_never_quiet(
+    root: CountedRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pravega_spark.serve import attention
+
+    monkeypatch.setattr(attention, "LOOKS", 2)
+    for number in range(4):
+        root.manager.create_stream(f"nyc/s{number}")
+        root.manager.create_reader_group(f"nyc/g{number}", [f"nyc/s{number}"])
+    with page(root) as client:
+        looked = []
+        for _ in range(4):
+            found = look(client, root)
+            looked.append(found["streams"]["looked"] + found["groups"]["looked"])
+            assert found["quiet"] is (looked[-1] == 8)
+        assert looked == [2, 4, 6, 8]
+        rows = client.get("/api/groups").json()
+    assert rows["looked"] == 4
+
+
+def test_a_young_root_is_not_told_that_its_maintenance_is_overdue(root: CountedRoot) -> None:
+    root.manager.create_stream(
+        "nyc/f", StreamConfiguration(retention=RetentionPolicy.by_time("1 day"))
+    )
+    with page(root) as client:
+        assert look(client, root, 15)["quiet"]
+        found = look(client, root, 24 * HOUR)
+    overdue = [f for f in found["findings"] if f["kind"] == "maintenance_overdue"]
+    assert {f["text"].rpartition(" ")[2] for f in overdue} == {"retention", "sweeping"}
+    assert all(24 * HOUR < f["number"] < 25 * HOUR for f in overdue)
+
+
+# --------------------------------------------------------------------------------------- groups
+
+
+def test_a_group_that_holds_data_without_a_reader_is_critical_after_a_minute(
+    root: CountedRoot,
+) -> None:
+    root.manager.create_stream("nyc/f")
+    root.manager.create_reader_group("nyc/held", ["nyc/f"], retention="automatic")
+    root.manager.create_reader_group("nyc/loose", ["nyc/f"])
+    write(root, "nyc/f", 7)
+    with page(root) as client:
+        assert "group_without_reader" not in kinds(look(client, root))
+        found = look(client, root, READERLESS_SECONDS)
+        rows = {f["name"]: f for f in found["findings"] if f["kind"] == "group_without_reader"}
+        assert {name: (f["severity"], f["number"]) for name, f in rows.items()} == {
+            "nyc/held": ("critical", 7.0),
+            "nyc/loose": ("warning", 7.0),
+        }
+        assert found["findings"][0]["name"] == "nyc/held"  # the worst first
+        listed = {r["group"]: r for r in client.get("/api/groups").json()["groups"]}
+    assert {name: row["status"] for name, row in listed.items()} == {
+        "held": "no reader",
+        "loose": "no reader",
+    }
+
+
+def test_a_reader_whose_lease_ran_out_is_no_reader(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+    with page(root) as client:
+        reader = root.manager.reader_group("nyc/g").create_reader("worker-1", lease="10 s")
+        reader.read_next_event(timeout=0)
+        write(root, "nyc/f", 4)
+        assert "group_without_reader" not in kinds(look(client, root))
+        finding = only(look(client, root, 30), "group_without_reader")
+        (row,) = client.get("/api/groups").json()["groups"]
+        reader.close()
+    assert finding["number"] == 4
+    assert "worker-1 is silent for" in finding["text"]
+    assert (row["readers"], row["live_readers"], row["status"]) == (["worker-1"], 0, "no reader")
+
+
+@contextmanager
+def follow(
+    client: TestClient, root: CountedRoot, written: int, read: int, rounds: int, seconds: float = 10
+) -> Iterator[dict[str, Any]]:
+    """Write and read so many events each few seconds, while somebody looks; yield the row."""
+    handle = root.manager.reader_group("nyc/g")
+    with handle.create_reader("r") as reader:
+        for _ in range(rounds):
+            if written:
+                write(root, "nyc/f", written)
+            for _ in range(read):
+                reader.read_next_event(timeout=0)
+            look(client, root, seconds)
+        yield group(client, "nyc/g")["row"]
+
+
+def stay(root: CountedRoot, reader: str) -> None:
+    """Extend the lease of a reader of ``nyc/g``, as its process does while it makes no call."""
+    leases = ReaderLeases(root.store, group_path("nyc/g"), root.runtime)
+    last = leases.heartbeat(reader)
+    assert last is not None
+    leases.extend(reader, last)
+
+
+def make_group(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+
+
+def test_a_group_that_reads_less_than_is_written_falls_behind_and_then_catches_up(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    with page(root) as client:
+        with follow(client, root, written=100, read=20, rounds=14) as row:
+            assert row["status"] == "falling behind"
+            assert row["read_per_second"] == pytest.approx(2.0, rel=0.3)
+            assert row["written_per_second"] == pytest.approx(10.0, rel=0.1)
+            assert row["catch_up_seconds"] is None
+            finding = only(look(client, root, 0), "group_falling_behind")
+            assert finding["number"] == row["lag_events"] > 1_000
+        with follow(client, root, written=5, read=70, rounds=14) as row:
+            assert row["status"] == "catching up"
+            assert "group_falling_behind" not in kinds(look(client, root, 0))
+
+
+def test_the_time_to_catch_up_is_that_of_the_rates(root: CountedRoot) -> None:
+    make_group(root)
+    write(root, "nyc/f", 4_000)
+    with page(root) as client, follow(client, root, written=0, read=100, rounds=14) as row:
+        pass
+    assert row["status"] == "catching up"
+    assert row["read_per_second"] == pytest.approx(10, rel=0.2)
+    assert row["written_per_second"] == 0
+    assert row["catch_up_seconds"] == pytest.approx(
+        row["lag_events"] / row["read_per_second"], rel=0.01
+    )
+
+
+def test_readers_that_are_there_and_read_nothing_are_critical(root: CountedRoot) -> None:
+    make_group(root)
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        write(root, "nyc/f", 500)
+        found: dict[str, Any] = {}
+        for _ in range(14):
+            stay(root, "r")
+            found = look(client, root, 10)
+        finding = only(found, "group_not_reading")
+        (row,) = client.get("/api/groups").json()["groups"]
+    assert (finding["severity"], finding["number"]) == ("critical", 500)
+    assert (row["status"], row["live_readers"]) == ("not reading", 1)
+
+
+def test_a_checkpoint_that_waits_says_for_whom_and_how_long(root: CountedRoot) -> None:
+    make_group(root)
+    handle = root.manager.reader_group("nyc/g")
+    with page(root) as client, handle.create_reader("slow-reader") as reader:
+        reader.read_next_event(timeout=0)
+        handle.initiate_checkpoint("nightly")
+        assert "checkpoint_waits" not in kinds(look(client, root))
+        for _ in range(8):
+            stay(root, "slow-reader")
+            found = look(client, root, 10)
+        finding = only(found, "checkpoint_waits")
+        (row,) = client.get("/api/groups").json()["groups"]
+    assert finding["number"] >= WAITING_SECONDS
+    assert "checkpoint nightly waits for slow-reader" in finding["text"]
+    assert [(w["name"], w["readers"]) for w in row["waits"]] == [("nightly", ["slow-reader"])]
+
+
+def test_a_group_keeps_what_it_reads_of_other_streams_when_one_is_deleted(
+    root: CountedRoot,
+) -> None:
+    for stream in ("nyc/a", "nyc/b"):
+        root.manager.create_stream(stream)
+    root.manager.create_reader_group("nyc/g", ["nyc/a", "nyc/b"])
+    write(root, "nyc/a", 5)
+    root.manager.seal_stream("nyc/b")
+    root.manager.delete_stream("nyc/b")
+    with page(root) as client:
+        found = look(client, root, 120)
+        assert "nyc/b" in only(found, "group_stream_missing")["text"]
+        details = group(client, "nyc/g")
+    assert details["row"]["lag_events"] == 5
+    assert {s["stream"]: (s["lag_events"], s["problem"]) for s in details["streams"]} == {
+        "nyc/a": (5, ""),
+        "nyc/b": (None, "deleted"),
+    }
+
+
+def test_a_deleted_group_leaves_the_list_and_its_page_is_404(root: CountedRoot) -> None:
+    make_group(root)
+    with page(root) as client:
+        look(client, root)
+        assert client.get("/api/groups/nyc/g").status_code == 200
+        root.manager.delete_reader_group("nyc/g")
+        look(client, root, 12)
+        assert client.get("/api/groups").json()["groups"] == []
+        assert client.get("/api/groups/nyc/g").status_code == 404
+
+
+def test_a_damaged_group_is_a_row_and_a_finding_and_hides_no_other(root: CountedRoot) -> None:
+    make_group(root)
+    root.manager.create_reader_group("nyc/torn", ["nyc/f"])
+    root.store.put("nyc/_reader_groups/torn/_delta_log/00000000000000000000.json", b"torn")
+    with page(root) as client:
+        found = look(client, root)
+        rows = {r["group"]: r for r in client.get("/api/groups").json()["groups"]}
+        answer = client.get("/api/groups/nyc/torn")
+    finding = only(found, "group_damaged")
+    assert (finding["severity"], finding["name"]) == ("critical", "nyc/torn")
+    assert (rows["torn"]["status"], rows["torn"]["lag_events"]) == ("damaged", None)
+    assert rows["g"]["lag_events"] == 0
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "CorruptLog")
+
+
+def test_a_group_whose_commit_lies_in_the_future_has_no_invented_age(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    write(root, "nyc/f", 2)
+    root.runtime.wall_ms += 4 * HOUR * 1_000
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+    root.runtime.wall_ms -= 4 * HOUR * 1_000
+    with page(root) as client:
+        found = look(client, root)
+        ahead = only(found, "clock_ahead")
+        assert (ahead["name"], round(ahead["number"] / HOUR, 1)) == ("nyc/g", 4.0)
+        assert "group_without_reader" not in kinds(found)  # it was seen for a moment only
+        assert "group_without_reader" in kinds(look(client, root, 61))
+
+
+# -------------------------------------------------------------------------------------- streams
+
+
+def test_a_transaction_near_the_end_of_its_lease_and_one_after_it(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    with page(root) as client:
+        writer = root.manager.create_transactional_writer("nyc/f", "billing")
+        transaction = writer.begin_transaction(lease="100 s")
+        assert kinds(look(client, root)) == []
+        near = only(look(client, root, 82), "transaction_lease")
+        assert near["text"] == "left of the lease of a transaction of writer billing"
+        assert 10 < near["number"] < 20
+        ended = only(look(client, root, 60), "transaction_expired")
+        assert 40 < ended["number"] < 50
+        transaction.abort()
+        assert kinds(look(client, root)) == []
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RetentionPolicy.by_consumption("10 B", "10 KB"),
+        RetentionPolicy.by_consumption("1 s", "1000 s"),
+    ],
+    ids=["size", "time"],
+)
+def test_a_stream_near_the_maximum_of_its_retention_names_who_has_not_read(
+    root: CountedRoot, policy: RetentionPolicy
+) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=policy))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    root.manager.create_stream("nyc/read", StreamConfiguration(retention=policy))
+    for stream in ("nyc/f", "nyc/read"):  # nobody waits for the second one
+        write(root, stream, 100, size=90)
+    root.runtime.sleep(1)
+    for stream in ("nyc/f", "nyc/read"):
+        root.manager.retention(stream).run()
+    with page(root) as client:
+        found = look(client, root, 900)
+        finding = only(found, "retention_maximum")
+        assert (finding["name"], finding["severity"]) == ("nyc/f", "warning")
+        assert 0.85 < finding["number"] < 1
+        assert "nyc/slow" in finding["text"]
+        write(root, "nyc/f", 20, size=90)
+        assert only(look(client, root, 200), "retention_maximum")["severity"] == "critical"
+
+
+def test_a_commit_in_the_future_is_found_and_says_how_far(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    root.runtime.wall_ms += 2 * HOUR * 1_000
+    write(root, "nyc/f", 1)
+    root.runtime.wall_ms -= 2 * HOUR * 1_000
+    with page(root) as client:
+        finding = only(look(client, root), "clock_ahead")
+    assert (finding["subject"], finding["name"]) == ("stream", "nyc/f")
+    assert round(finding["number"] / HOUR, 1) == 2.0
+
+
+def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoot) -> None:
+    make_group(root)
+    root.manager.create_stream("nyc/torn")
+    root.manager.create_scope("lost")
+    root.manager.create_stream("lost/f")
+    first = "_delta_log/00000000000000000000.json"
+    root.store.put(f"nyc/torn/events/{first}", b"torn")
+    root.store.put(f"lost/_scope/{first}", b"torn")
+    with page(root) as client:
+        found = look(client, root)
+        assert only(found, "stream_damaged")["name"] == "nyc/torn"
+        assert only(found, "scope_damaged")["name"] == "lost"
+        assert (found["critical"], found["quiet"]) == (2, False)
+        assert client.get("/api/streams").json()["total"] == 2
+        assert [r["status"] for r in client.get("/api/groups").json()["groups"]] == ["no reader"]
+
+
+def test_a_stream_that_the_storage_refuses_is_told_and_the_others_are_looked_at(
+    root: CountedRoot,
+) -> None:
+    for stream in ("nyc/a", "nyc/b"):
+        root.manager.create_stream(stream)
+    with page(root) as client:
+        root.store.fails = "nyc/a/events"
+        found = look(client, root)
+        assert only(found, "stream_unreadable")["name"] == "nyc/a"
+        assert (found["streams"]["looked"], found["quiet"]) == (2, False)
+        root.store.fails = ""
+        assert look(client, root)["quiet"]
+
+
+# ---------------------------------------------------------------------------------- maintenance
+
+
+def test_runs_that_failed_say_at_how_many_streams_and_where(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    record = open_maintenance(root.store, root.runtime)
+    now_ms = root.runtime.now_ms()
+    run = FinishedRun("job", now_ms, now_ms, 3, 1, {"stream nyc/f": "StoreError: full"})
+    record.finish(MaintenanceKind.RETENTION, [None], run)
+    with page(root) as client:
+        finding = only(look(client, root), "maintenance_failed")
+    assert (finding["number"], finding["unit"]) == (1, "streams")
+    assert "stream nyc/f: StoreError: full" in finding["text"]
