@@ -126,24 +126,24 @@ def test_late_put_whose_object_a_repeated_deletion_takes_away_again_is_unknown()
     assert stalled.refresh() is not None
     lost = log.reader.key(6)
 
-    def others_begin_to_clean() -> None:
-        for n in range(6, 12):
-            put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
-        raise_horizon(log, 8, 8)
-        runtime.sleep(2 * CLEANUP_WAIT_SECONDS)
-        inner.delete([lost])  # of 1 to 7, the others later
-
     def repeat_it(operation: str, key: str) -> None:
         if operation == "list":  # the first call after the answer to the put
             store.hook = None
             assert inner.exists(lost)
             inner.delete([lost])
 
+    def others_begin_to_clean() -> None:
+        for n in range(6, 12):
+            put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        raise_horizon(log, 8, 8)
+        runtime.sleep(2 * CLEANUP_WAIT_SECONDS)
+        inner.delete([lost])  # of 1 to 7, the others later
+        store.hook = repeat_it
+
     with (
         at_failpoint("commit.before", others_begin_to_clean),
         pytest.raises(CommitUnknown, match="does not count"),
     ):
-        store.hook = repeat_it
         put(stalled, "lost")
     assert store.hook is None
     newest = log.refresh()
