@@ -412,3 +412,77 @@ def test_runs_that_failed_say_at_how_many_streams_and_where(root: CountedRoot) -
         finding = only(look(client, root), "maintenance_failed")
     assert (finding["number"], finding["unit"]) == (1, "streams")
     assert "stream nyc/f: StoreError: full" in finding["text"]
+
+
+# --------------------------------------------------------------------------- a group's curves
+
+
+def lines(curve: dict[str, Any]) -> dict[str, list[float | None]]:
+    return {line["name"]: line["values"] for line in curve["lines"]}
+
+
+def test_the_rates_of_a_steady_group_are_steady_whenever_somebody_looks(root: CountedRoot) -> None:
+    """Events come each second, positions each 20 s, and looks at any time, also at once."""
+    make_group(root)
+    handle = root.manager.reader_group("nyc/g")
+    pauses = [0.3, 2.9, 0.2, 3.1, 4.9, 0.1, 3.3]
+    with page(root) as client, handle.create_reader("r") as reader:
+        next_ms, waits = 0.0, 0.0
+        for number in range(150):
+            write(root, "nyc/f", 10)
+            while reader.read_next_event(timeout=0).event is not None:
+                pass
+            for _ in range(2):
+                root.runtime.sleep(0.45)
+                waits += 0.45
+                if waits >= next_ms:
+                    client.get("/api/attention")
+                    found = group(client, "nyc/g")
+                    next_ms = waits + pauses[number % len(pauses)]
+            root.runtime.sleep(0.1)
+            waits += 0.1
+            assert not found["row"]["never_catches_up"], found["row"]
+            assert found["row"]["status"] in ("up to date", "unknown"), found["row"]
+            assert found["row"]["catch_up_seconds"] is None
+    rates = lines(found["rates"])
+    read, written = (
+        [value for value in rates[name] if value is not None] for name in ("read", "written")
+    )
+    assert len(written) > 20
+    assert min(written) > 9
+    assert max(written) < 11
+    assert min(read) > 8
+    assert max(read) < 12
+    assert rates["read"][-1] == found["row"]["read_per_second"]
+    assert rates["written"][-1] == found["row"]["written_per_second"]
+
+
+def test_a_curve_has_a_gap_where_nobody_looked_for_a_minute(root: CountedRoot) -> None:
+    make_group(root)
+    with page(root) as client:
+        for pause in (5, 5, 5, 65, 5, 5):
+            write(root, "nyc/f", 2)
+            look(client, root, pause)
+            found = group(client, "nyc/g")
+    for name in ("lag", "segment_lags"):
+        for line in lines(found[name]).values():
+            known = [value is not None for value in line]
+            if any(known):
+                assert known == [True, True, True, False, True, True, True], (name, line)
+
+
+def test_a_group_that_was_just_opened_has_no_state_that_is_made_up(root: CountedRoot) -> None:
+    make_group(root)
+    write(root, "nyc/f", 500)
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        look(client, root)
+        assert group(client, "nyc/g")["row"]["status"] == "unknown"
+
+
+def test_a_group_that_reads_less_than_is_written_is_told_that_it_never_catches_up(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    with page(root) as client, follow(client, root, written=100, read=20, rounds=14) as row:
+        assert (row["never_catches_up"], row["catch_up_seconds"]) == (True, None)
