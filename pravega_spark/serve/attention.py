@@ -213,7 +213,9 @@ class Attention:
             view = watch.look(
                 self._watch.poll_seconds / 2, reads=0
             )  # a group may have looked at it
-            self._streams[name] = facts_of(self.root.log(name), view, now_ms)
+            self._streams[name] = facts_of(
+                self.root.log(name), view, now_ms, self._streams.get(name)
+            )
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
         except (BudgetSpent, StoreUnavailable):
@@ -263,7 +265,7 @@ class Attention:
         """Keep what the last look at a stream says, unless that is known."""
         seen, known = self._watch.stream(name).seen, self._streams.get(name)
         if seen is not None and (known is None or known.problem or known.looked_ms < seen[1]):
-            self._streams[name] = facts_of(self.root.log(name), *seen)
+            self._streams[name] = facts_of(self.root.log(name), *seen, known)
 
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""

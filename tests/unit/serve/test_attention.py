@@ -486,3 +486,56 @@ def test_a_group_that_reads_less_than_is_written_is_told_that_it_never_catches_u
     make_group(root)
     with page(root) as client, follow(client, root, written=100, read=20, rounds=14) as row:
         assert (row["never_catches_up"], row["catch_up_seconds"]) == (True, None)
+
+
+# ------------------------------------------------------------------------ the oldest unread event
+
+AGING = RetentionPolicy.by_consumption("1 min", "10 min")
+
+
+def test_the_age_against_the_maximum_is_that_of_the_oldest_unread_event(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    root.runtime.sleep(100)
+    write(root, "nyc/f", 3)
+    root.manager.retention("nyc/f").run()
+    with page(root) as client:
+        finding = only(look(client, root, 400), "retention_maximum")
+        assert (finding["number"], finding["severity"]) == (pytest.approx(0.833, 0.02), "warning")
+        finding = only(look(client, root, 110), "retention_maximum")
+        assert (finding["number"], finding["severity"]) == (pytest.approx(1.02, 0.01), "critical")
+        assert "of the retention's maximum is unread by nyc/slow" in finding["text"]
+
+
+def test_the_oldest_unread_event_is_read_once_for_a_position(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    with page(root) as client:
+        look(client, root, 550)
+        look(client, root)
+        root.store.taken()
+        look(client, root)
+        again = root.store.taken()
+        root.manager.update_stream("nyc/f", StreamConfiguration(retention=None))
+        look(client, root)
+        root.store.taken()
+        look(client, root)
+        assert again <= root.store.taken()
+
+
+def test_an_age_that_cannot_be_read_is_told_as_the_least_that_it_is(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    root.runtime.sleep(100)
+    write(root, "nyc/f", 3)
+    root.manager.retention("nyc/f").run()
+    for entry in root.store.list("nyc/f/events"):
+        if entry.key.endswith(".parquet") and "_delta_log" not in entry.key:
+            root.store.put(entry.key, b"torn")
+    with page(root) as client:
+        finding = only(look(client, root, 520), "retention_maximum")
+    assert (finding["number"], finding["severity"]) == (pytest.approx(0.87, 0.02), "warning")
+    assert "of the retention's maximum, or more, is unread by nyc/slow" in finding["text"]
