@@ -45,6 +45,7 @@ from pravega_spark.serve.findings import (
     unreadable_group,
 )
 from pravega_spark.serve.group_watch import GroupSeen, GroupWatch, SeenView
+from pravega_spark.serve.lags import LOOKS_MS
 from pravega_spark.serve.names import KnownNames
 from pravega_spark.serve.stream_facts import StreamFacts, facts_of
 from pravega_spark.serve.watch import RootWatch
@@ -98,6 +99,7 @@ class Attention:
         """Take the names and streams of the root; nothing is read yet."""
         self.root, self._watch, self._budget = watch.root, watch, watch.budget
         self._runtime = watch.root.runtime
+        self._looks_ms = max(LOOKS_MS, round(3_000 * watch.poll_seconds))
         self._polling = new_lock()
         self._lock = new_lock()
         self._polled_at: float | None = None
@@ -211,7 +213,9 @@ class Attention:
             view = watch.look(
                 self._watch.poll_seconds / 2, reads=0
             )  # a group may have looked at it
-            self._streams[name] = facts_of(self.root.log(name), view, now_ms)
+            self._streams[name] = facts_of(
+                self.root.log(name), view, now_ms, self._streams.get(name)
+            )
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
         except (BudgetSpent, StoreUnavailable):
@@ -242,7 +246,7 @@ class Attention:
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
-                watch = GroupWatch(self.root, name, self._see)
+                watch = GroupWatch(self.root, name, self._see, self._looks_ms)
                 self._watches.put(name, watch)
             return watch
 
@@ -261,7 +265,7 @@ class Attention:
         """Keep what the last look at a stream says, unless that is known."""
         seen, known = self._watch.stream(name).seen, self._streams.get(name)
         if seen is not None and (known is None or known.problem or known.looked_ms < seen[1]):
-            self._streams[name] = facts_of(self.root.log(name), *seen)
+            self._streams[name] = facts_of(self.root.log(name), *seen, known)
 
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""

@@ -12,7 +12,7 @@ from typing import Final
 from pravega_spark.config.descriptions import MaintenanceInfo, MaintenanceKind
 from pravega_spark.serve.attention_models import Finding
 from pravega_spark.serve.group_watch import GroupSeen
-from pravega_spark.serve.stream_facts import StreamFacts
+from pravega_spark.serve.stream_facts import MAXIMUM_PART, StreamFacts
 from pravega_spark.values.limits import CLOCK_SKEW_MS, OVERDUE_INTERVALS, OVERDUE_MS
 from pravega_spark.values.units import time_text
 
@@ -27,8 +27,6 @@ LEASE_PART: Final = 0.25
 """A transaction is near its end when less of its lease is left; writers extend it before."""
 LIMIT_LEFT_MS: Final = 60_000
 """The same of its maximum execution time."""
-MAXIMUM_PART: Final = 0.8
-"""Unread events are near the maximum of retention from here on."""
 CHANGING_SECONDS: Final = 120.0
 """The creation or a reset of a group may take so long."""
 
@@ -63,7 +61,8 @@ def stream_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
     maximum = facts.maximum
     if maximum is not None and maximum.at(now_ms) >= MAXIMUM_PART:
         part = maximum.at(now_ms)
-        text = f"of the retention's maximum is unread by {maximum.subscriber}"
+        more = "" if maximum.is_exact else ", or more,"
+        text = f"of the retention's maximum{more} is unread by {maximum.subscriber}"
         if part >= 1:
             text += ": the next run of retention deletes what it has not read"
         severity = CRITICAL if part >= 1 else WARNING

@@ -60,7 +60,10 @@ class GroupRow(BaseModel):
     lag_seconds: float | None = Field(description="Of a group whose page is open.")
     read_per_second: float | None
     written_per_second: float | None
-    catch_up_seconds: float | None = Field(description="Null also if it would never catch up.")
+    catch_up_seconds: float | None = Field(
+        description="Null if that is not known, if it keeps up, and if it never catches up."
+    )
+    never_catches_up: bool = Field(description="Whether it does not at these rates.")
     waits: list[CheckpointWait]
     last_checkpoint: str | None
     updated_ms: int | None
@@ -91,7 +94,10 @@ class GroupSegmentRow(BaseModel):
     lag_seconds: float | None
     read_per_second: float | None
     written_per_second: float | None
-    catch_up_seconds: float | None
+    catch_up_seconds: float | None = Field(
+        description="Null if that is not known, if it keeps up, and if it never catches up."
+    )
+    never_catches_up: bool = Field(description="Whether it does not at these rates.")
 
 
 class GroupReaderRow(BaseModel):
@@ -104,7 +110,10 @@ class GroupReaderRow(BaseModel):
     lag_seconds: float | None
     read_per_second: float | None
     written_per_second: float | None
-    catch_up_seconds: float | None
+    catch_up_seconds: float | None = Field(
+        description="Null if that is not known, if it keeps up, and if it never catches up."
+    )
+    never_catches_up: bool = Field(description="Whether it does not at these rates.")
 
 
 class CurveLine(BaseModel):

@@ -39,7 +39,7 @@ from pravega_spark.reader_groups.leases import Heartbeat, ReaderLeases, record_h
 from pravega_spark.reader_groups.state import GroupState, Phase, SegmentKey
 from pravega_spark.reader_groups.table import group_path, open_group_state
 from pravega_spark.serve.call_budget import BudgetSpent
-from pravega_spark.serve.lags import TREND_MS, LagCurve, Progress, trend
+from pravega_spark.serve.lags import LOOKS_MS, TREND_MS, LagCurve, Progress, trend
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.values.limits import CLOCK_SKEW_MS
 from pravega_spark.values.segments import StreamCut
@@ -139,6 +139,16 @@ class GroupSeen:
         return sum(size or 0 for size in known)
 
     @property
+    def pause_seconds(self) -> float:
+        """How long readers that keep up may report no new position."""
+        leases = [entry.lease_ms or 60_000 for entry in self.state.readers.values()]
+        pause = min(max(leases, default=0), 60_000) / 3_000
+        how = self.state.configuration
+        if how.acknowledge is GroupAcknowledgement.CHECKPOINT and how.checkpoint_ms:
+            pause = max(pause, how.checkpoint_ms / 1_000)
+        return pause
+
+    @property
     def readers_alive(self) -> list[str]:
         """The readers whose leases have not run out."""
         return sorted(self.state.readers.keys() - self.silent.keys())
@@ -165,9 +175,14 @@ class _Before:
 class GroupWatch:
     """One group; thread-safe, looks at it follow one another."""
 
-    def __init__(self, root: ServedRoot, name: str, see: SeeStream) -> None:
-        """Name the group, which need not exist; ``see`` looks at its streams."""
-        self._root, self._see = root, see
+    def __init__(
+        self, root: ServedRoot, name: str, see: SeeStream, looks_ms: int = LOOKS_MS
+    ) -> None:
+        """Name the group, which need not exist; ``see`` looks at its streams.
+
+        After a pause of more than ``looks_ms`` between two looks its curves have a gap.
+        """
+        self._root, self._see, self._looks_ms = root, see, looks_ms
         self._sync = open_group_state(root.store, name, root.runtime)
         self._leases = ReaderLeases(root.store, group_path(name), root.runtime)
         self._lock = new_lock()
@@ -176,7 +191,7 @@ class GroupWatch:
         self._generation = -1
         self._first_seen: dict[tuple[str, int], int] = {}
         """When a look first found a version, or a waiting checkpoint, of this number."""
-        self.curve = LagCurve()
+        self.curve = LagCurve(looks_ms=looks_ms)
         self.segments: dict[SegmentKey, LagCurve] = {}
         self.readers: dict[str, LagCurve] = {}
         self._offsets: dict[SegmentKey, tuple[int, int]] = {}
@@ -229,10 +244,11 @@ class GroupWatch:
             is_open=is_open,
             positions=positions,
         )
+        counted_ms = min(times, default=now_ms)
         if seen.events is not None:
-            self.curve.add(now_ms, seen.events, seen.seconds, moved)
+            self.curve.add(counted_ms, seen.events, seen.seconds, moved)
         if is_open:
-            self._keep_parts(seen, now_ms)
+            self._keep_parts(seen, now_ms, counted_ms)
         elif now_ms - self._opened_ms > KEPT_MS:
             self.segments, self.readers, self._offsets = {}, {}, {}
         progress = self.curve.progress(now_ms)
@@ -388,7 +404,7 @@ class GroupWatch:
 
     # ------------------------------------------------------------------- readers and segments
 
-    def _keep_parts(self, seen: GroupSeen, now_ms: int) -> None:
+    def _keep_parts(self, seen: GroupSeen, now_ms: int, counted_ms: int) -> None:
         """Add to the curves of segments and readers; only those furthest behind are kept."""
         self._opened_ms = now_ms
         every = [p for found in seen.positions.values() for p in found if p.events is not None]
@@ -403,8 +419,8 @@ class GroupWatch:
             if before is not None and before[0] <= offset and before[1] <= tail:
                 moved = offset - before[0], tail - before[1]
             self._offsets[key] = offset, tail
-            curve = self.segments.setdefault(key, LagCurve(SEGMENT_POINTS))
-            curve.add(now_ms, found.events or 0, found.seconds, moved)
+            curve = self.segments.setdefault(key, LagCurve(SEGMENT_POINTS, self._looks_ms))
+            curve.add(counted_ms, found.events or 0, found.seconds, moved)
             if found.reader is not None:
                 part = found.events or 0, found.seconds or 0.0, moved
                 of_readers.setdefault(found.reader, []).append(part)
@@ -413,9 +429,9 @@ class GroupWatch:
             moved = None
             if len(steps) == len(parts):
                 moved = sum(read for read, _ in steps), sum(written for _, written in steps)
-            curve = self.readers.setdefault(reader, LagCurve(SEGMENT_POINTS))
+            curve = self.readers.setdefault(reader, LagCurve(SEGMENT_POINTS, self._looks_ms))
             seconds = oldest_seconds(seconds for _, seconds, _ in parts)
-            curve.add(now_ms, sum(events for events, _, _ in parts), seconds, moved)
+            curve.add(counted_ms, sum(events for events, _, _ in parts), seconds, moved)
         keys = {SegmentKey(p.stream, p.segment_id) for p in kept}
         self.segments = {key: curve for key, curve in self.segments.items() if key in keys}
         self._offsets = {key: found for key, found in self._offsets.items() if key in keys}
@@ -447,16 +463,6 @@ def _reaches(view: StreamView, cut: StreamCut) -> bool:
     return view.located_tail.canonical().is_at_or_after(here)
 
 
-def _pause_seconds(state: GroupState) -> float:
-    """Return how long readers that keep up may report no new position."""
-    leases = [entry.lease_ms or 60_000 for entry in state.readers.values()]
-    pause = min(max(leases, default=0), 60_000) / 3_000
-    checkpoint_ms = state.configuration.checkpoint_ms
-    if state.configuration.acknowledge is GroupAcknowledgement.CHECKPOINT and checkpoint_ms:
-        pause = max(pause, checkpoint_ms / 1_000)
-    return pause
-
-
 def _status(seen: GroupSeen, curve: LagCurve, now_ms: int) -> str:
     """Return in words how a group is doing."""
     state = seen.state
@@ -474,5 +480,5 @@ def _status(seen: GroupSeen, curve: LagCurve, now_ms: int) -> str:
         seen.events,
         curve.progress(now_ms),
         curve.progress(now_ms, TREND_MS),
-        _pause_seconds(state),
+        seen.pause_seconds,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -32,7 +32,7 @@ from pravega_spark.serve.group_models import (
     StreamReaders,
 )
 from pravega_spark.serve.group_watch import GroupSeen, GroupWatch
-from pravega_spark.serve.lags import LagCurve, Progress
+from pravega_spark.serve.lags import LagCurve, LagPoint, Progress, catch_up
 from pravega_spark.serve.rest import NOT_FOUND
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.values.names import split_group
@@ -93,6 +93,7 @@ def _unknown_row(scope: str, group: str) -> GroupRow:
         read_per_second=None,
         written_per_second=None,
         catch_up_seconds=None,
+        never_catches_up=False,
         waits=[],
         last_checkpoint=None,
         updated_ms=None,
@@ -125,16 +126,17 @@ def _seen_row(scope: str, group: str, seen: GroupSeen) -> GroupRow:
         last_checkpoint=None if state.last_checkpoint is None else state.last_checkpoint.name,
         updated_ms=seen.updated_ms,
         looked_ms=seen.looked_ms,
-        **_rates(seen.progress, events),
+        **_rates(seen.progress, events, seen),
     )
 
 
-def _rates(progress: Progress | None, events: int | None) -> dict[str, float | None]:
-    catch_up = None if progress is None else progress.catch_up_seconds(events or 0)
+def _rates(progress: Progress | None, events: int | None, seen: GroupSeen) -> dict[str, Any]:
+    seconds, is_never = catch_up(events or 0, progress, seen.pause_seconds)
     return {
         "read_per_second": None if progress is None else round(progress.read, 3),
         "written_per_second": None if progress is None else round(progress.written, 3),
-        "catch_up_seconds": None if catch_up is None else round(catch_up, 1),
+        "catch_up_seconds": None if seconds is None else round(seconds, 1),
+        "never_catches_up": is_never,
     }
 
 
@@ -143,49 +145,36 @@ def _rates(progress: Progress | None, events: int | None) -> dict[str, float | N
 
 def lag_curve(curve: LagCurve) -> Curve:
     """Return unread events and the age of the oldest one over time."""
-    times, rows = _with_gaps(
-        curve, lambda before, point: [float(point.events), point.seconds], empty=[None, None]
-    )
-    return _curve(times, ("events", "seconds"), rows)
+    rows: list[list[float | None]] = [
+        [float(point.events), point.seconds] for point in curve.points
+    ]
+    return _with_gaps(curve.points, ("events", "seconds"), rows)
 
 
 def rate_curve(curve: LagCurve) -> Curve:
-    """Return the events a second that were read and written over time."""
-
-    def rates(before: Any, point: Any) -> list[float | None]:
-        if before is None:
-            return [None, None]
-        seconds = (point.time_ms - before.time_ms) / 1_000
-        read, written = point.read - before.read, point.written - before.written
-        return [round(read / seconds, 3), round(written / seconds, 3)]
-
-    times, rows = _with_gaps(curve, rates, empty=[None, None])
-    return _curve(times, ("read", "written"), rows)
+    """Return the events a second that were read and written, as means of the time before."""
+    rows: list[list[float | None]] = [
+        [None, None] if mean is None else [round(mean.read, 3), round(mean.written, 3)]
+        for mean in curve.rates()
+    ]
+    return _with_gaps(curve.points, ("read", "written"), rows)
 
 
 def _with_gaps(
-    curve: LagCurve,
-    values: Callable[[Any, Any], list[float | None]],
-    empty: list[float | None],
-) -> tuple[list[int], list[list[float | None]]]:
-    """Return times and values; a time without values stands where nothing is known."""
-    times, rows, before = list[int](), list[list[float | None]](), None
-    for point in curve.points:
-        if before is not None and not point.is_joined:
-            times.append((before.time_ms + point.time_ms) // 2)
-            rows.append(empty)
-            before = None
-        times.append(point.time_ms)
-        rows.append(values(before, point))
-        before = point
-    return times, rows
-
-
-def _curve(times: list[int], names: Sequence[str], rows: list[list[float | None]]) -> Curve:
+    points: Sequence[LagPoint], names: Sequence[str], rows: Sequence[list[float | None]]
+) -> Curve:
+    """Return lines over time; a time without values stands where nobody looked."""
+    found: dict[int, list[float | None]] = {}
+    before_ms: int | None = None
+    for point, row in zip(points, rows, strict=True):
+        if before_ms is not None and not (point.is_joined and point.is_watched):
+            found[(before_ms + point.time_ms) // 2] = [None] * len(names)
+        found[point.time_ms], before_ms = row, point.time_ms
     lines = [
-        CurveLine(name=name, values=[row[at] for row in rows]) for at, name in enumerate(names)
+        CurveLine(name=name, values=[row[at] for row in found.values()])
+        for at, name in enumerate(names)
     ]
-    return Curve(times_ms=times, lines=lines)
+    return Curve(times_ms=list(found), lines=lines)
 
 
 def part_curves(parts: Mapping[str, LagCurve]) -> Curve:
@@ -195,7 +184,11 @@ def part_curves(parts: Mapping[str, LagCurve]) -> Curve:
         return curve.points[-1].events if curve.points else 0
 
     names = sorted(parts, key=lambda name: (-last(parts[name]), name))[:SHOWN_LINES]
-    found = {name: {p.time_ms: float(p.events) for p in parts[name].points} for name in names}
+    found: dict[str, dict[int, float | None]] = {}
+    for name in names:
+        points = parts[name].points
+        curve = _with_gaps(points, [name], [[float(point.events)] for point in points])
+        found[name] = dict(zip(curve.times_ms, curve.lines[0].values, strict=True))
     times = sorted({time_ms for values in found.values() for time_ms in values})
     return Curve(
         times_ms=times,
@@ -244,7 +237,7 @@ def group_details(
 def _segment_row(found: SegmentPosition, watch: GroupWatch, seen: GroupSeen) -> GroupSegmentRow:
     curve = watch.segments.get(SegmentKey(found.stream, found.segment_id))
     progress = None if curve is None else curve.progress(seen.now_ms)
-    record = {"stream": found.stream, **found.to_record(), **_rates(progress, found.events)}
+    record = {"stream": found.stream, **found.to_record(), **_rates(progress, found.events, seen)}
     if seen.lags[found.stream].seconds is None:  # its bytes and ages are not known
         record |= {"lag_bytes": None, "lag_seconds": None}
     return GroupSegmentRow.model_validate(record)
@@ -272,7 +265,7 @@ def _reader_rows(
                 segments=len(parts),
                 lag_events=events,
                 lag_seconds=seconds if is_aged else None,
-                **_rates(progress, events),
+                **_rates(progress, events, seen),
             )
         )
     return sorted(rows, key=lambda row: (-(row.lag_events or 0), row.reader))

@@ -271,12 +271,15 @@ class LogReader:
         return max(versions, default=after)
 
     def is_followed_by_newer(self, version: int) -> bool:
-        """Return whether the listed commits after a version have no gap and no older date."""
+        """Return whether a version and all after it are listed, without a gap and an older date.
+
+        A version that is gone was deleted since it was written: a deletion that is repeated, say.
+        """
         entries = self.store.list(self.folder, after=self.key(version - 1))
         dates = {state_version(entry.key): entry.modified_ms for entry in entries}
         later = sorted(found for found in dates if found > version)
-        own_ms = dates.get(version, 0)
-        return all(
+        own_ms = dates.get(version)
+        return own_ms is not None and all(
             found == expected and own_ms <= dates[found]
             for expected, found in enumerate(later, version + 1)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -129,12 +129,26 @@ def unread_ranges(
     return here.ranges_to(there) if there.is_at_or_after(here.canonical()) else []
 
 
-def _measure(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:
+def oldest_written_ms(stream: StreamLog, unread: Sequence[SegmentRange]) -> int:
+    """Return when the oldest event of some ranges was written, in ms since 1970.
+
+    Reads a chunk or two for each range. Raises what a read of the events raises.
+    """
+    return min(stream.runtime.each(partial(_first_us, stream), unread)) // 1_000
+
+
+def _first_us(stream: StreamLog, rng: SegmentRange) -> int:
+    """Return the time of the first event of a range."""
     first = SegmentRange(
         rng.stream, life=rng.life, segment_id=rng.segment_id, start=rng.start, end=rng.start + 1
     )
     (batch,) = read_range(stream, first, columns=("timestamp",))
-    written = batch.column("timestamp")[0].value
+    written: int = batch.column("timestamp")[0].value
+    return written
+
+
+def _measure(stream: StreamLog, view: StreamView, rng: SegmentRange) -> SegmentBacklog:
+    written = _first_us(stream, rng)
     size = stream.bytes_at(rng.segment_id, rng.end, view)
     size -= stream.bytes_at(rng.segment_id, rng.start, view)
     return SegmentBacklog(rng, size, _age_seconds(stream, rng, written, stream.runtime.now_us()))

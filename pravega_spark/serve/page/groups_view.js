@@ -33,9 +33,8 @@ export function stateOf(row) {
 }
 
 function catchUp(row) {
-  if (row.lag_events === 0) return unknown();
   if (row.catch_up_seconds !== null) return format.span(row.catch_up_seconds);
-  return row.read_per_second === null ? unknown() : unknown("never at this rate");
+  return unknown(row.never_catches_up ? "never at this rate" : "–");
 }
 
 const rate = (value) => (value === null ? unknown() : `${format.rate(value)}/s`);
@@ -123,7 +122,7 @@ function segments(rows) {
   return table(["Stream", "Segment", "State", "Reader", ["Offset", "num"], ["Tail", "num"], ["Behind", "num"], ["Age", "num"], ["Read", "num"], ["Written", "num"], ["Caught up in", "num"], ["Compared", "part"]], rows.map((row) => [
     streamLink(row.stream), h("code", {}, row.segment), row.state, row.reader || unknown(),
     count(row.current_offset), count(row.next_offset), count(row.lag), format.span(row.lag_seconds),
-    rate(row.read_per_second), rate(row.written_per_second), catchUp({ ...row, lag_events: row.lag }),
+    rate(row.read_per_second), rate(row.written_per_second), catchUp(row),
     h("div", { class: "meter" }, wide(h("i", { class: row.lag_seconds > 600 ? "warn" : "" }), (row.lag || 0) / most))]));
 }
 

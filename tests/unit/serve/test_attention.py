@@ -412,3 +412,130 @@ def test_runs_that_failed_say_at_how_many_streams_and_where(root: CountedRoot) -
         finding = only(look(client, root), "maintenance_failed")
     assert (finding["number"], finding["unit"]) == (1, "streams")
     assert "stream nyc/f: StoreError: full" in finding["text"]
+
+
+# --------------------------------------------------------------------------- a group's curves
+
+
+def lines(curve: dict[str, Any]) -> dict[str, list[float | None]]:
+    return {line["name"]: line["values"] for line in curve["lines"]}
+
+
+def test_the_rates_of_a_steady_group_are_steady_whenever_somebody_looks(root: CountedRoot) -> None:
+    """Events come each second, positions each 20 s, and looks at any time, also at once."""
+    make_group(root)
+    handle = root.manager.reader_group("nyc/g")
+    pauses = [0.3, 2.9, 0.2, 3.1, 4.9, 0.1, 3.3]
+    with page(root) as client, handle.create_reader("r") as reader:
+        next_ms, waits = 0.0, 0.0
+        for number in range(150):
+            write(root, "nyc/f", 10)
+            while reader.read_next_event(timeout=0).event is not None:
+                pass
+            for _ in range(2):
+                root.runtime.sleep(0.45)
+                waits += 0.45
+                if waits >= next_ms:
+                    client.get("/api/attention")
+                    found = group(client, "nyc/g")
+                    next_ms = waits + pauses[number % len(pauses)]
+            root.runtime.sleep(0.1)
+            waits += 0.1
+            assert not found["row"]["never_catches_up"], found["row"]
+            assert found["row"]["status"] in ("up to date", "unknown"), found["row"]
+            assert found["row"]["catch_up_seconds"] is None
+    rates = lines(found["rates"])
+    read, written = (
+        [value for value in rates[name] if value is not None] for name in ("read", "written")
+    )
+    assert len(written) > 20
+    assert min(written) > 9
+    assert max(written) < 11
+    assert min(read) > 8
+    assert max(read) < 12
+    assert rates["read"][-1] == found["row"]["read_per_second"]
+    assert rates["written"][-1] == found["row"]["written_per_second"]
+
+
+def test_a_curve_has_a_gap_where_nobody_looked_for_a_minute(root: CountedRoot) -> None:
+    make_group(root)
+    with page(root) as client:
+        for pause in (5, 5, 5, 65, 5, 5):
+            write(root, "nyc/f", 2)
+            look(client, root, pause)
+            found = group(client, "nyc/g")
+    for name in ("lag", "segment_lags"):
+        for line in lines(found[name]).values():
+            known = [value is not None for value in line]
+            if any(known):
+                assert known == [True, True, True, False, True, True, True], (name, line)
+
+
+def test_a_group_that_was_just_opened_has_no_state_that_is_made_up(root: CountedRoot) -> None:
+    make_group(root)
+    write(root, "nyc/f", 500)
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        look(client, root)
+        assert group(client, "nyc/g")["row"]["status"] == "unknown"
+
+
+def test_a_group_that_reads_less_than_is_written_is_told_that_it_never_catches_up(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    with page(root) as client, follow(client, root, written=100, read=20, rounds=14) as row:
+        assert (row["never_catches_up"], row["catch_up_seconds"]) == (True, None)
+
+
+# ------------------------------------------------------------------------ the oldest unread event
+
+AGING = RetentionPolicy.by_consumption("1 min", "10 min")
+
+
+def test_the_age_against_the_maximum_is_that_of_the_oldest_unread_event(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    root.runtime.sleep(100)
+    write(root, "nyc/f", 3)
+    root.manager.retention("nyc/f").run()
+    with page(root) as client:
+        finding = only(look(client, root, 400), "retention_maximum")
+        assert (finding["number"], finding["severity"]) == (pytest.approx(0.833, 0.02), "warning")
+        finding = only(look(client, root, 110), "retention_maximum")
+        assert (finding["number"], finding["severity"]) == (pytest.approx(1.02, 0.01), "critical")
+        assert "of the retention's maximum is unread by nyc/slow" in finding["text"]
+
+
+def test_the_oldest_unread_event_is_read_once_for_a_position(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    with page(root) as client:
+        look(client, root, 550)
+        look(client, root)
+        root.store.taken()
+        look(client, root)
+        again = root.store.taken()
+        root.manager.update_stream("nyc/f", StreamConfiguration(retention=None))
+        look(client, root)
+        root.store.taken()
+        look(client, root)
+        assert again <= root.store.taken()
+
+
+def test_an_age_that_cannot_be_read_is_told_as_the_least_that_it_is(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
+    root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 15)
+    root.runtime.sleep(100)
+    write(root, "nyc/f", 3)
+    root.manager.retention("nyc/f").run()
+    for entry in root.store.list("nyc/f/events"):
+        if entry.key.endswith(".parquet") and "_delta_log" not in entry.key:
+            root.store.put(entry.key, b"torn")
+    with page(root) as client:
+        finding = only(look(client, root, 520), "retention_maximum")
+    assert (finding["number"], finding["severity"]) == (pytest.approx(0.87, 0.02), "warning")
+    assert "of the retention's maximum, or more, is unread by nyc/slow" in finding["text"]

@@ -33,10 +33,11 @@ def test_nothing_is_said_of_a_time_in_which_nobody_looked() -> None:
 
 
 def test_a_reset_or_a_truncation_ends_what_is_known_and_the_curve_goes_on() -> None:
-    curve = curve_of((0, 100, None), (30, 90, (10, 0)), (60, 500, None), (90, 480, (20, 0)))
-    found = curve.progress(90_000)
+    known = [(0, 100, None), (30, 90, (10, 0)), (60, 500, None), (90, 480, (20, 0))]
+    curve = curve_of(*known, (120, 460, (20, 0)))
+    found = curve.progress(120_000)
     assert found is not None
-    assert (found.seconds, found.read) == (30.0, 20 / 30)
+    assert (found.seconds, found.read) == (60.0, 20 / 30)
 
 
 def test_a_day_of_looks_keeps_a_bounded_number_of_points_the_newest_all_of_them() -> None:
@@ -91,5 +92,5 @@ def test_states_follow_from_the_curve(written: int, read: int, begin: int, state
 
 
 def test_nothing_is_claimed_of_a_group_that_was_looked_at_once() -> None:
-    assert trend(500, None, None, 20.0) == "behind"
+    assert trend(500, None, None, 20.0) == "unknown"
     assert trend(0, None, None, 20.0) == "up to date"

@@ -7,10 +7,16 @@ import pytest
 from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
+from pravega_spark.engine.log.retained import raise_horizon
 from pravega_spark.engine.log.stored_state import state_key
+from pravega_spark.engine.store.base import ResponseDate
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.errors import CommitUnknown
-from pravega_spark.values.limits import FAR_COMMITS, STALE_SNAPSHOT_SECONDS
+from pravega_spark.values.limits import (
+    CLEANUP_WAIT_SECONDS,
+    FAR_COMMITS,
+    STALE_SNAPSHOT_SECONDS,
+)
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import clean, event_add, put, table_log, versions
@@ -80,6 +86,19 @@ class RemoteSpy(Spy):
     is_local = False
 
 
+class DatedSpy(RemoteSpy):
+    """An object store whose answers bear dates."""
+
+    def __init__(self, inner: MemoryStore, runtime: FakeRuntime) -> None:
+        super().__init__(inner)
+        self.runtime = runtime
+
+    @property
+    def response_date(self) -> ResponseDate:
+        now_ms = self.runtime.now_ms()
+        return ResponseDate(now_ms, now_ms, self.runtime.monotonic())
+
+
 def test_stray_commit_of_one_stalled_writer_is_no_proof_for_the_next() -> None:
     """Two writers stalled one version apart: the second one builds on the first one's commit."""
     runtime, store, log, first = with_stalled_process()
@@ -96,6 +115,39 @@ def test_stray_commit_of_one_stalled_writer_is_no_proof_for_the_next() -> None:
     newest = log.refresh()
     assert newest is not None
     assert second.refresh() == newest
+    assert newest.get("test") == 11
+
+
+def test_late_put_whose_object_a_repeated_deletion_takes_away_again_is_unknown() -> None:
+    """An object store deletes in any order, and a request that it answered late is sent again."""
+    runtime, inner, log, _ = with_stalled_process()
+    store = DatedSpy(inner, runtime)
+    stalled = Log(store, log.path, runtime)
+    assert stalled.refresh() is not None
+    lost = log.reader.key(6)
+
+    def repeat_it(operation: str, key: str) -> None:
+        if operation == "list":  # the first call after the answer to the put
+            store.hook = None
+            assert inner.exists(lost)
+            inner.delete([lost])
+
+    def others_begin_to_clean() -> None:
+        for n in range(6, 12):
+            put(log, str(n), [event_add(f"f{n}", 0, n - 1, 1)])
+        raise_horizon(log, 8, 8)
+        runtime.sleep(2 * CLEANUP_WAIT_SECONDS)
+        inner.delete([lost])  # of 1 to 7, the others later
+        store.hook = repeat_it
+
+    with (
+        at_failpoint("commit.before", others_begin_to_clean),
+        pytest.raises(CommitUnknown, match="does not count"),
+    ):
+        put(stalled, "lost")
+    assert store.hook is None
+    newest = log.refresh()
+    assert newest is not None
     assert newest.get("test") == 11
 
 
