@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from unittest import mock
 
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
+from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.stream import lifecycle
 from pravega_spark.engine.stream.records import StreamState
 from pravega_spark.engine.stream.stream_log import StreamLog
@@ -173,6 +175,9 @@ class Ledgers:
     @contextmanager
     def _failpoints(self) -> Iterator[None]:
         with ExitStack() as stack:
+            # The history of the stream would write its state file in a thread, whose calls would
+            # draw from the seed and take steps beside this one.
+            stack.enter_context(mock.patch.object(checkpoint, "maintain_in_background"))
             for point in POINTS:
                 failpoints.register(point, partial(self._at, point))
                 stack.callback(failpoints.register, point, None)
