@@ -136,6 +136,7 @@ class StreamLagRow(BaseModel):
     stream: str
     lag_events: int | None
     lag_seconds: float | None
+    lost_events: int = Field(description="Deleted at the head before the group read them.")
     problem: str = Field(description="deleted, or why the stream cannot be read; else empty.")
 
 

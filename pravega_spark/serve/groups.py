@@ -220,6 +220,7 @@ def group_details(
                 stream=lag.stream,
                 lag_events=lag.events,
                 lag_seconds=lag.seconds,
+                lost_events=lag.lost,
                 problem=lag.problem,
             )
             for lag in seen.lags.values()
