@@ -10,27 +10,26 @@ what the log has no more, is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pravega_spark.engine.log.actions import Commit, parse_commit
+from pravega_spark.engine.log.actions import parse_commit
 from pravega_spark.engine.stream.records import SEGMENT_PREFIX
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
-from pravega_spark.scaling.rates import NO_TRAFFIC, Traffic, traffic_by_segment
+from pravega_spark.scaling.rates import NO_TRAFFIC, Traffic
+from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, traffic_of, whole
 from pravega_spark.serve.traffic import HOUR_MS, TrafficHistory
 from pravega_spark.values.limits import CLOCK_SKEW_MS, STATE_FILE_COMMITS
 from pravega_spark.values.segments import segment_number
 
-Sizes = Mapping[int, Traffic]
-"""What was ever written, by segment number."""
 Counted = Callable[[int, int, Sizes], None]
 """Takes the times of a span, and the traffic in it by segment number."""
 
-_TRUNCATION: Final = "TRUNCATE STREAM"
-_GAPS: Final = 16
+_GAPS: Final = 128
+"""The most gaps that are kept, each apart from the next; older ones count as not known."""
 _PAGE: Final = 256
 
 
@@ -43,6 +42,10 @@ class Point:
     sizes: Sizes
     readable: int | None
     """None if it is not known."""
+
+    def is_before(self, newer: Point) -> bool:
+        """Return whether a newer point is of the same version."""
+        return self.version == newer.version and self.time_ms <= newer.time_ms
 
 
 def point_of(view: StreamView, time_ms: int) -> Point:
@@ -92,8 +95,23 @@ class PastTraffic:
         return bool(self._gaps) and self._gaps[-1].newer.time_ms > since_ms
 
     def add(self, older: Point | None, newer: Point) -> None:
-        """Add the gap between two points, the newest of all."""
-        self._gaps = [*self._gaps, _Gap(older, newer)][-_GAPS:]
+        """Add the gap between two points, the newest of all.
+
+        It lengthens one that ends where it begins: so looks that read nothing make no gap more.
+        """
+        last = self._gaps[-1] if self._gaps else None
+        if last is not None and older is not None and last.newer.is_before(older):
+            last.newer = newer
+        else:
+            self._gaps = [*self._gaps, _Gap(older, newer)][-_GAPS:]
+
+    def note(
+        self, seen: Sequence[CommitTraffic], start_ms: int, newer: Point, now_ms: int, to: Counted
+    ) -> None:
+        """Count all commits since a look up to now, each at its own time."""
+        since_ms = min([start_ms, *(commit.clock_ms - 1 for commit in seen)])
+        self._count(since_ms, now_ms, seen, newer, now_ms, to)
+        self._history.learn(start_ms, now_ms, now_ms)
 
     def fill(self, view: StreamView, since_ms: int, now_ms: int, reads: int, to: Counted) -> None:
         """Read up to about ``reads`` objects of the gaps since a time, the newest first."""
@@ -129,7 +147,7 @@ class PastTraffic:
         self, older: Point, newer: Point, added: Sizes, commits: int, now_ms: int, to: Counted
     ) -> None:
         start, end = older.time_ms, newer.time_ms
-        self._history.count(start, end, sum(added.values(), NO_TRAFFIC), commits)
+        self._history.count(start, end, whole(added), commits)
         if older.readable is not None and newer.readable is not None:
             self._history.size(start, end, older.readable, newer.readable)
         self._history.learn(start, end, now_ms)
@@ -214,25 +232,25 @@ class PastTraffic:
             gap.pace = len(counted) / max(1, newer.time_ms - start_ms)
         return len(found)
 
-    def _stored(self, first: int, last: int) -> list[Commit]:
+    def _stored(self, first: int, last: int) -> list[CommitTraffic]:
         """Return the commits up to a version, from the first one on behind which none is missing.
 
         A clean-up may have deleted some since the view was taken.
         """
         reader = self._log.log.reader
-        found: list[Commit] = []
+        found: list[CommitTraffic] = []
         for version, data in enumerate(reader.next_commits(first, last - first + 1), first):
             if data is None:
                 found = []
             else:
-                found.append(parse_commit(version, data, reader.where, light=True))
+                found.append(traffic_of(parse_commit(version, data, reader.where, light=True)))
         return found
 
     def _count(
         self,
         start_ms: int,
         until_ms: int,
-        commits: list[Commit],
+        commits: Sequence[CommitTraffic],
         newer: Point,
         now_ms: int,
         to: Counted,
@@ -248,24 +266,19 @@ class PastTraffic:
             time_ms = commit.clock_ms
             if time_ms <= start_ms < until_ms:  # of a former life
                 break
-            added = {
-                number: sum((t.traffic for t in found.transactions), found.appends)
-                for number, found in traffic_by_segment(commit).items()
-            }
-            whole = sum(added.values(), NO_TRAFFIC)
+            added, traffic = commit.added, whole(commit.added)
             if time_ms <= now_ms + CLOCK_SKEW_MS:
                 time_ms = min(time_ms, now_ms)
                 end_ms = max(end_ms, time_ms)
-                self._history.count(time_ms - 1, time_ms, whole, 1)
+                self._history.count(time_ms - 1, time_ms, traffic, 1)
                 to(time_ms - 1, time_ms, added)
                 if readable is not None and time_ms < until_ms <= now_ms:
                     self._history.size(time_ms, until_ms, readable, readable)
             until_ms = time_ms
-            for number, traffic in added.items():
-                sizes[number] = _less(sizes.get(number, NO_TRAFFIC), traffic)
+            for number, part in added.items():
+                sizes[number] = _less(sizes.get(number, NO_TRAFFIC), part)
             if readable is not None:
-                is_cut = _TRUNCATION in commit.operation
-                readable = None if is_cut else max(0, readable - whole.size_bytes)
+                readable = None if commit.is_cut else max(0, readable - traffic.size_bytes)
         if readable is not None and start_ms < until_ms <= now_ms:
             self._history.size(start_ms, until_ms, readable, readable)
         return Point(newer.version, newer.time_ms, sizes, readable), end_ms

@@ -20,10 +20,11 @@ HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 RATE_MS: Final = 60_000
 """A rate is the mean over this time."""
+_SECOND_MS: Final = 1_000
 _LEAST_RATE_MS: Final = 10_000
 """A rate is not known from a shorter time."""
-_SPANS: Final = 64
-"""The most times without a gap that are kept; older ones count as not known."""
+_SPANS: Final = 128
+"""The most times without a gap that are kept; the shortest ones count as not known."""
 
 
 class KnownTimes:
@@ -39,7 +40,9 @@ class KnownTimes:
         joined = [span for span in self.spans if span not in apart]
         start_ms = min([start_ms, *(span[0] for span in joined)])
         end_ms = max([end_ms, *(span[1] for span in joined)])
-        self.spans = sorted([*apart, (start_ms, end_ms)])[-_SPANS:]
+        self.spans = sorted([*apart, (start_ms, end_ms)])
+        if len(self.spans) > _SPANS:
+            self.spans.remove(min(self.spans[:-1], key=lambda span: span[1] - span[0]))
 
     def forget(self, before_ms: int) -> None:
         """Drop the spans that end before a time."""
@@ -129,6 +132,46 @@ class Series:
     readable: list[int | None]
 
 
+class LastMinute:
+    """Traffic of late by the second, and between which times each second's came.
+
+    So a minute may begin within a second: what came before it is left out.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._seconds: dict[int, tuple[float, float, int, int]] = {}
+
+    def add(self, start_ms: int, end_ms: int, added: Traffic) -> None:
+        """Add traffic that came at some time of (start, end]."""
+        start_ms = min(start_ms, end_ms - 1)
+        length = end_ms - start_ms
+        oldest = (end_ms - 2 * RATE_MS) // _SECOND_MS
+        for second in range(max(start_ms // _SECOND_MS, oldest), (end_ms - 1) // _SECOND_MS + 1):
+            begin = max(start_ms, second * _SECOND_MS)
+            end = min(end_ms, (second + 1) * _SECOND_MS)
+            part = (end - begin) / length
+            events, size, first, last = self._seconds.get(second, (0.0, 0.0, begin, end))
+            self._seconds[second] = (
+                events + added.events * part,
+                size + added.size_bytes * part,
+                min(first, begin),
+                max(last, end),
+            )
+        if len(self._seconds) > 4 * RATE_MS // _SECOND_MS:
+            newest = max(self._seconds) - 2 * RATE_MS // _SECOND_MS
+            self._seconds = {at: sums for at, sums in self._seconds.items() if at > newest}
+
+    def rate(self, since_ms: int, now_ms: int) -> tuple[float, float]:
+        """Return events and bytes a second over (since, now]."""
+        events = size = 0.0
+        for added, size_bytes, first, last in self._seconds.values():
+            part = max(0, min(last, now_ms) - max(first, since_ms)) / (last - first)
+            events, size = events + added * part, size + size_bytes * part
+        seconds = (now_ms - since_ms) / 1_000
+        return events / seconds, size / seconds
+
+
 _POINTS: Final = {900_000: (1, 60), HOUR_MS: (4, 60), DAY_MS: (1, 288)}
 """By range: the buckets of a point, and the points."""
 RANGES: Final = tuple(_POINTS)
@@ -161,18 +204,10 @@ class TrafficHistory:
             ring.size(start_ms + 1, end_ms + 1, first, last)
 
     def rate_since(self, now_ms: int) -> int | None:
-        """Return since when the rate of now is a mean: about a minute ago, less if that is all."""
+        """Return since when the rate of now is a mean: a minute ago, or less if that is all."""
         known = self.known.since(now_ms)
-        since = max((now_ms - RATE_MS) // FINE_MS * FINE_MS, known or 0)
+        since = max(now_ms - RATE_MS, known or 0)
         return None if known is None or now_ms - since < _LEAST_RATE_MS else since
-
-    def rate(self, now_ms: int) -> tuple[float, float] | None:
-        """Return events and bytes a second over the last minute, None if that is not known."""
-        since = self.rate_since(now_ms)
-        if since is None:
-            return None
-        events, size, _, _ = self._fine.sums(range(since // FINE_MS, now_ms // FINE_MS + 1))
-        return events * 1_000 / (now_ms - since), size * 1_000 / (now_ms - since)
 
     def series(self, range_ms: int, now_ms: int) -> Series:
         """Return the points of one of RANGES up to now; the newest also has the bucket of now."""

@@ -19,13 +19,13 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
-from pravega_spark.scaling.rates import Traffic
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
+from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, passed_commits, whole
 from pravega_spark.serve.names import KnownNames, RootNames
-from pravega_spark.serve.past_traffic import PastTraffic, Sizes, point_of, readable_bytes
+from pravega_spark.serve.past_traffic import PastTraffic, point_of, readable_bytes, sizes_of
 from pravega_spark.serve.served_root import ServedRoot
-from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, RATE_MS, TrafficHistory
+from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, RATE_MS, LastMinute, TrafficHistory
 from pravega_spark.values.limits import CLOCK_SKEW_MS
 
 ROW_READS: Final = 32
@@ -34,32 +34,13 @@ PAGE_READS: Final = 256
 """The same for the charts of a stream's page, each time that they ask."""
 
 
-class _LastMinute:
-    """The traffic of one segment of late: some times, and what came in each."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[int, int, Traffic]] = []
-
-    def add(self, start_ms: int, end_ms: int, added: Traffic) -> None:
-        oldest = end_ms - 2 * RATE_MS
-        self._parts = [part for part in self._parts if part[1] > oldest]
-        self._parts.append((start_ms, end_ms, added))
-
-    def rate(self, since_ms: int, now_ms: int) -> tuple[float, float]:
-        events = size_bytes = 0.0
-        for start, end, added in self._parts:
-            part = max(0, end - max(start, since_ms)) / max(1, end - start)
-            events, size_bytes = events + added.events * part, size_bytes + added.size_bytes * part
-        seconds = (now_ms - since_ms) / 1_000
-        return events / seconds, size_bytes / seconds
-
-
 class StreamWatch:
     """One stream; thread-safe. Looks are shared by all that ask at the same time."""
 
     def __init__(self, log: StreamLog) -> None:
         """Take the open stream; nothing is read before the first look."""
         self._log = log
+        self._passed = passed_commits(log)
         self._lock = new_lock()
         self._looked: float | None = None
         self._looked_ms = 0
@@ -67,7 +48,7 @@ class StreamWatch:
         self._view: StreamView | None = None
         self._history = TrafficHistory()
         self._past: PastTraffic
-        self._segments: dict[int, _LastMinute] = {}
+        self._minute, self._segments = LastMinute(), dict[int, LastMinute]()
 
     def look(self, max_age: float = 0.0, *, reads: int = ROW_READS) -> StreamView:
         """Return the newest view, or the last one if it is younger than ``max_age`` seconds.
@@ -114,7 +95,8 @@ class StreamWatch:
         scope, _, name = view.stream.partition("/")
         record = view.record
         with self._lock:
-            rate = self._history.rate(self._looked_ms)
+            since_ms = self._history.rate_since(self._looked_ms)
+            rate = None if since_ms is None else self._minute.rate(since_ms, self._looked_ms)
             series = self._history.series(HOUR_MS, self._looked_ms)
             future_ms = view.timestamp_ms if _is_ahead(view, self._looked_ms) else None
         return StreamRow(
@@ -171,7 +153,7 @@ class StreamWatch:
 
     def _begin(self, view: StreamView, now_ms: int) -> None:
         """Know that nothing came before the life began, and since its newest commit."""
-        self._history, self._segments = TrafficHistory(), {}
+        self._history, self._minute, self._segments = TrafficHistory(), LastMinute(), {}
         self._past = PastTraffic(self._log, view, self._history)
         created_ms = view.record.created_ms
         if created_ms <= now_ms:
@@ -182,10 +164,16 @@ class StreamWatch:
         self._past.add(None, newest)
 
     def _follow(self, before: StreamView, view: StreamView, now_ms: int) -> None:
-        """Note that nothing came since the last look; or else a gap, to be read."""
+        """Note that nothing came since the last look, or the commits; or else a gap, to be read."""
         looked_ms = self._looked_ms
         if before.version == view.version:
             self._silent(looked_ms, now_ms, now_ms, readable_bytes(view))
+            return
+        for gone in self._segments.keys() - sizes_of(view).keys():
+            del self._segments[gone]
+        passed = self._passed.take(before.version, view.version)
+        if passed is not None and not any(_is_future(one, now_ms) for one in passed):
+            self._past.note(passed, looked_ms, point_of(view, now_ms), now_ms, self._count)
             return
         time_ms = max(self._time_of(view, now_ms), looked_ms)
         if time_ms > now_ms and _is_ahead(before, looked_ms):
@@ -194,8 +182,6 @@ class StreamWatch:
         self._past.add(older, newer)
         if time_ms <= now_ms:
             self._silent(time_ms, now_ms, now_ms, newer.readable)
-        for gone in self._segments.keys() - newer.sizes.keys():
-            del self._segments[gone]
 
     def _time_of(self, view: StreamView, now_ms: int) -> int:
         """Return the time of a view's newest commit; a clock a little ahead is not believed."""
@@ -210,8 +196,13 @@ class StreamWatch:
     def _count(self, start_ms: int, end_ms: int, added: Sizes) -> None:
         if end_ms < self._looked_ms - RATE_MS:
             return
+        self._minute.add(start_ms, end_ms, whole(added))
         for number, traffic in added.items():
-            self._segments.setdefault(number, _LastMinute()).add(start_ms, end_ms, traffic)
+            self._segments.setdefault(number, LastMinute()).add(start_ms, end_ms, traffic)
+
+
+def _is_future(commit: CommitTraffic, now_ms: int) -> bool:
+    return commit.clock_ms > now_ms + CLOCK_SKEW_MS
 
 
 def _is_ahead(view: StreamView, now_ms: int) -> bool:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pravega_spark.engine.kinds import KINDS
-from pravega_spark.engine.log.actions import RESTORE, Body, parse_commit, request_body
+from pravega_spark.engine.log.actions import RESTORE, Body, Commit, parse_commit, request_body
 from pravega_spark.engine.log.clock import length_text
 from pravega_spark.engine.log.files import FileIndex
 from pravega_spark.engine.log.follow import LogFollower, LogIdentity
@@ -429,6 +429,13 @@ class Log:
     def on_change(self, call: Callable[[], object]) -> None:
         """From now on, also call this after each change of the snapshot; the log is locked then."""
         self._follower.on_change = (*self._follower.on_change, call)
+
+    def on_commit(self, call: Callable[[Commit], object]) -> None:
+        """From now on, also call this with each commit that is applied; the log is locked then.
+
+        A commit comes again if the log is opened again, and none that a stored state covers comes.
+        """
+        self._follower.on_commit = (*self._follower.on_commit, call)
 
     def proved_newest(self) -> Snapshot | None:
         """Return a snapshot that is proved to be the newest, durably; None if there is no log.

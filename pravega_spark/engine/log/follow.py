@@ -200,6 +200,8 @@ class LogFollower:
         """What the newest known commit did."""
         self.on_change: tuple[Callable[[], object], ...] = ()
         """Called after the snapshot changed."""
+        self.on_commit: tuple[Callable[[Commit], object], ...] = ()
+        """Called with each commit that is applied: with some again, if the log is opened again."""
         self._files: FileIndex | None = None
         self._files_limit = RECENT_FILES
         self._ahead_seconds = 0.0
@@ -426,6 +428,8 @@ class LogFollower:
             self.request = Request(commit.token, self.runtime.monotonic(), request_seconds(commit))
         files, self._files = self._files, None  # an interrupt here costs only a new index
         self.snapshot = after
+        for call in self.on_commit:
+            call(commit)
         if files is not None and files.recent <= self._files_limit:
             files.apply(commit)
             self._files = files  # else nobody asks for it, and a writer's own commits would fill it

@@ -358,3 +358,71 @@ def test_the_page_gets_a_range_of_rates(
 def test_the_page_is_told_which_ranges_there_are(client: TestClient) -> None:
     assert client.get("/api/streams/nyc/f/traffic?last=7m").status_code == 400
     assert client.get("/api/streams/nyc/none/traffic").status_code == 404
+
+
+def read_to_the_end(world: World, client: TestClient, last: str) -> Any:
+    """Ask for a curve as an open page does, until the server has read all that it tells."""
+    while True:
+        world.clock.sleep(3)
+        found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
+        if not found["is_reading"]:
+            return found
+
+
+def look_from_afar(client: TestClient) -> None:
+    """Look as the overview does: at all streams, without reading the past of any."""
+    assert client.get("/api/attention").json()["streams"]["looked"] == 1
+
+
+def test_looks_of_the_overview_do_not_spoil_what_a_page_shows_later(
+    world: World, client: TestClient
+) -> None:
+    for _ in range(30):
+        world.clock.sleep(6)
+        world.write(60)
+        look_from_afar(client)
+    found = read_to_the_end(world, client, "15m")
+    assert {8.0, 12.0}.issuperset(found["events_per_second"][-11:-1])
+    told = sum_of(found["events_per_second"], found["times_ms"])
+    assert told == pytest.approx(30 * 60, rel=1e-3)
+
+
+@pytest.mark.check
+def test_looks_far_apart_leave_no_time_that_a_page_cannot_fill(
+    world: World, client: TestClient
+) -> None:
+    world.clock.sleep(3_600)
+    commits = 330  # more than a look reads one by one
+    for _ in range(20):
+        world.write_often(commits, 0.02)
+        look_from_afar(client)
+    found = read_to_the_end(world, client, "15m")
+    assert None not in found["events_per_second"]
+    told = sum_of(found["events_per_second"], found["times_ms"])
+    assert told == pytest.approx(20 * commits, rel=0.02)
+
+
+def test_the_last_minute_is_a_minute_long_at_each_of_its_seconds(
+    world: World, client: TestClient
+) -> None:
+    for _ in range(3):
+        world.clock.sleep(1)
+        world.write(1_000)  # once a minute
+        for pause in (0, 7, 13, 22, 17):
+            world.clock.sleep(pause)
+            row = client.get("/api/streams/nyc/f").json()["row"]
+            assert row["events_per_second"] == pytest.approx(1_000 / 60, abs=0.001)
+            assert row["bytes_per_second"] == pytest.approx(10_000 / 60, abs=0.1)
+
+
+def test_watched_minutes_are_those_of_the_commits(world: World, client: TestClient) -> None:
+    for _ in range(8):
+        for pause in (9, 8, 7, 9, 7, 9):  # so that looks and points of the curve differ
+            world.clock.sleep(pause)
+            client.get("/api/streams/nyc/f")
+        world.clock.sleep(6)
+        world.write(600)
+    world.clock.sleep(31)
+    client.get("/api/streams/nyc/f")
+    found = client.get("/api/streams/nyc/f/traffic?last=15m").json()
+    assert {*found["events_per_second"][-30:]} == {0, 40}, "a commit is of one point alone"
