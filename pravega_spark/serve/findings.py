@@ -46,8 +46,7 @@ def stream_findings(
     if facts.problem:
         what = "stream_damaged" if facts.is_damaged else "stream_unreadable"
         severity = CRITICAL if facts.is_damaged else WARNING
-        age = (now_ms - facts.looked_ms) / 1_000
-        yield _of_stream(facts, severity, what, max(0.0, age), "seconds", facts.problem)
+        yield _of_stream(facts, severity, what, 1, "streams", f"cannot be read: {facts.problem}")
         return
     ahead_ms = facts.committed_ms - now_ms
     if ahead_ms > CLOCK_SKEW_MS:
@@ -57,7 +56,7 @@ def stream_findings(
             "clock_ahead",
             ahead_ms / 1_000,
             "seconds",
-            "the newest commit lies in the future: the clock of a host that wrote was wrong",
+            "ahead of now is the newest commit: the clock of a host that wrote was wrong",
         )
     yield from _lease_findings(facts, now_ms, infos)
     maximum = facts.maximum
@@ -156,10 +155,10 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
     for lag in seen.lags.values():
         if lag.problem:
             gone = "was deleted, or made again" if lag.problem == "deleted" else "cannot be read"
-            text = f"stream of the group {gone}: {lag.stream}"
+            text = f"of the group {gone}: {lag.stream}"
             yield _of_group(seen, WARNING, "group_stream_missing", 1, "streams", text)
         if lag.lost:
-            text = f"of {lag.stream} were deleted before the group read them"
+            text = f"lost in {lag.stream}: deleted at its head before the group read that far"
             yield _of_group(seen, WARNING, "group_lost_events", lag.lost, "events", text)
     if status != "finished" and not seen.readers_alive and events:
         yield from _readerless(seen, events)
@@ -175,7 +174,7 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
     yield from _waiting(seen)
     if seen.updated_ms > now_ms + CLOCK_SKEW_MS:
         ahead = (seen.updated_ms - now_ms) / 1_000
-        text = "the newest commit lies in the future: the clock of a reader's host was wrong"
+        text = "ahead of now is the newest commit: the clock of a reader's host was wrong"
         yield _of_group(seen, WARNING, "clock_ahead", ahead, "seconds", text)
 
 

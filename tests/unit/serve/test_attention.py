@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pravega_spark import RetentionPolicy, StreamConfiguration
+from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.state.maintenance_table import FinishedRun, open_maintenance
 from pravega_spark.reader_groups.leases import ReaderLeases
@@ -264,7 +264,10 @@ def test_a_group_keeps_what_it_reads_of_other_streams_when_one_is_deleted(
     root.manager.delete_stream("nyc/b")
     with page(root) as client:
         found = look(client, root, 120)
-        assert "nyc/b" in only(found, "group_stream_missing")["text"]
+        missing = only(found, "group_stream_missing")
+        assert (missing["number"], missing["unit"]) == (1, "streams")
+        assert missing["text"].startswith("of the group was deleted")  # 1 stream of the group ...
+        assert "nyc/b" in missing["text"]
         details = group(client, "nyc/g")
     assert details["row"]["lag_events"] == 5
     assert {s["stream"]: (s["lag_events"], s["problem"]) for s in details["streams"]} == {
@@ -370,6 +373,7 @@ def test_a_commit_in_the_future_is_found_and_says_how_far(root: CountedRoot) -> 
         finding = only(look(client, root), "clock_ahead")
     assert (finding["subject"], finding["name"]) == ("stream", "nyc/f")
     assert round(finding["number"] / HOUR, 1) == 2.0
+    assert finding["text"].startswith("ahead of now is the newest commit")  # 2 h ahead of now ...
 
 
 def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoot) -> None:
@@ -382,7 +386,9 @@ def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoo
     root.store.put(f"lost/_scope/{first}", b"torn")
     with page(root) as client:
         found = look(client, root)
-        assert only(found, "stream_damaged")["name"] == "nyc/torn"
+        torn = only(found, "stream_damaged")
+        assert (torn["name"], torn["number"], torn["unit"]) == ("nyc/torn", 1, "streams")
+        assert torn["text"].startswith("cannot be read: ")  # 1 stream cannot be read: ...
         assert only(found, "scope_damaged")["name"] == "lost"
         assert (found["critical"], found["quiet"]) == (2, False)
         assert client.get("/api/streams").json()["total"] == 2
@@ -569,7 +575,7 @@ def test_a_stream_by_size_keeps_nothing_for_a_group_and_says_what_it_lost(
         unread = only(found, "group_without_reader")
         (stream,) = group(client, "nyc/held")["streams"]
     assert lost["number"] == 30 - unread["number"] == stream["lost_events"] > 0
-    assert "of nyc/f were deleted before the group read them" in lost["text"]
+    assert lost["text"].startswith("lost in nyc/f: deleted")
     assert unread["severity"] == "warning"
     assert "keep" not in unread["text"]
 
@@ -597,3 +603,21 @@ def test_a_transaction_past_its_end_is_told_when_the_run_that_ends_it_is_overdue
         assert ended["text"].endswith("the last run of transactions did not end it")
         transaction.abort()
         writer.close()
+
+
+def test_what_has_nothing_unread_has_no_age(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(ScalingPolicy.fixed(2)))
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        empty = group(client, "nyc/g")
+        assert empty["row"]["lag_seconds"] is None
+        assert [row["lag_seconds"] for row in empty["readers"]] == [None]
+        write(root, "nyc/f", 3)
+        root.runtime.sleep(20)
+        found = group(client, "nyc/g")
+    assert sorted((row["lag"], row["lag_seconds"] is None) for row in found["segments"]) == [
+        (0, True),
+        (3, False),
+    ]
+    assert found["row"]["lag_seconds"] == pytest.approx(20, abs=1)
