@@ -348,8 +348,9 @@ class Attention:
     def _findings(
         self, streams: dict[str, StreamFacts], groups: dict[str, GroupFound], now_ms: int
     ) -> Iterator[Finding]:
+        infos = () if self._upkeep is None else self._upkeep.infos
         for facts in streams.values():
-            yield from stream_findings(facts, now_ms)
+            yield from stream_findings(facts, now_ms, infos)
         for name, found in groups.items():
             if isinstance(found, GroupProblem):
                 yield unreadable_group(

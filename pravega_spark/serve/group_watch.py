@@ -8,6 +8,7 @@ without a call: events exactly. Bytes and ages are told for a group whose page i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -81,6 +82,10 @@ class StreamLag:
     seconds: float | None = None
     looked_ms: int | None = None
     problem: str = ""
+    is_kept: bool = False
+    """Whether the stream's retention waits for the group, which subscribes to it."""
+    lost: int = 0
+    """Events that were deleted at the head before the group read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +390,8 @@ class GroupWatch:
             size_bytes=sum(one.size_bytes for one in found) if is_measured else None,
             seconds=oldest_seconds(one.seconds for one in found) if is_measured else None,
             looked_ms=seen.looked_ms,
+            is_kept=_is_kept(seen.view, state.group),
+            lost=_lost(seen.view, cut),
         )
         return lag, Backlog(seen.view, tuple(found))
 
@@ -452,6 +459,22 @@ def _unread(
         except BudgetSpent:  # the index is read by a later look
             pass
     return [SegmentBacklog(unread, 0, 0.0) for unread in unread_ranges(view, cut, end)], False
+
+
+def _is_kept(view: StreamView, group: str) -> bool:
+    """Return whether the retention of a stream waits for a group."""
+    policy = view.record.configuration.retention
+    if policy is None or not policy.waits_for_subscribers:
+        return False
+    return any(one.name == group and one.bound is not None for one in view.subscribers)
+
+
+def _lost(view: StreamView, cut: StreamCut) -> int:
+    """Return how many events a cut lies below the head, of those that the log can still tell."""
+    with contextlib.suppress(PravegaSparkError):  # such as segments that are forgotten
+        here = locate(view, cut)
+        return here.events_to(here.above_head())
+    return 0
 
 
 def _reaches(view: StreamView, cut: StreamCut) -> bool:

@@ -7,7 +7,7 @@ import * as format from "./format.js";
 
 const COLOURS = { critical: "bad", warning: "warn", note: "" };
 const KINDS = {
-  group_without_reader: "no reader", group_falling_behind: "falling behind", group_not_reading: "not reading",
+  group_without_reader: "no reader", group_falling_behind: "falling behind", group_lost_events: "lost events", group_not_reading: "not reading",
   group_changing: "not finished", group_stream_missing: "stream missing", group_damaged: "damaged", group_unreadable: "not readable",
   checkpoint_waits: "checkpoint waits", stream_damaged: "damaged", stream_unreadable: "not readable",
   transaction_lease: "transaction ends", transaction_expired: "transaction is over", retention_maximum: "near its maximum",
