@@ -8,17 +8,18 @@ from pydantic import BaseModel, Field
 
 
 class StreamRow(BaseModel):
-    """A stream of a list."""
+    """A stream of a list; of a damaged one all is null but its name, its state and the problem."""
 
     scope: str
     stream: str
     state: str
+    problem: str | None = Field(default=None, description="Why it cannot be read; else null.")
     tags: list[str]
-    segments: int
-    epoch: int
-    events: int
+    segments: int | None
+    epoch: int | None
+    events: int | None
     """The readable events: from the head to the tail."""
-    size_bytes: int
+    size_bytes: int | None
     events_per_second: float | None = Field(
         description="Over the last minute; null where it is unknown."
     )
@@ -26,9 +27,9 @@ class StreamRow(BaseModel):
     series: list[float | None] = Field(
         description="Events a second in each minute of the last hour; null where it is unknown."
     )
-    version: int
-    created_ms: int
-    updated_ms: int
+    version: int | None
+    created_ms: int | None
+    updated_ms: int | None
     future_ms: int | None = Field(
         description="The time of the newest commit if it lies in the future; else null."
     )

@@ -17,7 +17,7 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import Damaged, ForeignTable, NotFound
+from pravega_spark.errors import Damaged, ForeignTable, NotFound, without_credentials
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
@@ -266,26 +266,27 @@ class RootWatch:
             return None
         except BudgetSpent:
             return None if watch.seen is None else watch.seen[0]
-        except (Damaged, ForeignTable):
-            return _damaged(name)
+        except (Damaged, ForeignTable) as error:
+            return _damaged(name, without_credentials(str(error)))
 
 
-def _damaged(name: str) -> StreamRow:
+def _damaged(name: str, problem: str) -> StreamRow:
     scope, _, stream = name.partition("/")
     return StreamRow(
         scope=scope,
         stream=stream,
         state="DAMAGED",
+        problem=problem,
         tags=[],
-        segments=0,
-        epoch=0,
-        events=0,
-        size_bytes=0,
+        segments=None,
+        epoch=None,
+        events=None,
+        size_bytes=None,
         events_per_second=None,
         bytes_per_second=None,
         series=[],
-        version=-1,
-        created_ms=0,
-        updated_ms=0,
+        version=None,
+        created_ms=None,
+        updated_ms=None,
         future_ms=None,
     )

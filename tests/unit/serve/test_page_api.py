@@ -270,6 +270,10 @@ def test_a_damaged_stream_is_a_row_and_hides_no_other(
         rows = get(client, "/api/streams")["streams"]
         states = [(row["stream"], row["state"]) for row in rows]
         assert states == [("good", "ACTIVE"), ("torn", "DAMAGED")]
+        told = {key for key, value in rows[1].items() if value not in (None, [])}
+        assert told == {"scope", "stream", "state", "problem"}, "nothing is claimed of it"
+        assert "nyc/torn" in rows[1]["problem"]
+        assert rows[0]["problem"] is None
         answer = client.get("/api/streams/nyc/torn")
         assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
