@@ -28,9 +28,9 @@ from pravega_spark.errors import (
     NotFound,
     PravegaSparkError,
     StoreUnavailable,
-    without_credentials,
 )
 from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.attention_models import AttentionAnswer, Finding, Looked
 from pravega_spark.serve.call_budget import Allowance, BudgetSpent
 from pravega_spark.serve.findings import (
@@ -221,7 +221,7 @@ class Attention:
         except (BudgetSpent, StoreUnavailable):
             raise
         except Exception as error:
-            text, is_damaged = _problem(f"stream {name}", error)
+            text, is_damaged = _problem(f"stream {name}", error, self.root.store.url)
             self._streams[name] = StreamFacts(
                 name=name, looked_ms=now_ms, problem=text, is_damaged=is_damaged
             )
@@ -233,7 +233,7 @@ class Attention:
         except (BudgetSpent, StoreUnavailable):
             raise
         except Exception as error:
-            text, is_damaged = _problem(f"reader group {name}", error)
+            text, is_damaged = _problem(f"reader group {name}", error, self.root.store.url)
             self._groups[name] = GroupProblem(text, now_ms, is_damaged)
             return
         if found is None:  # deleted since it was listed
@@ -290,7 +290,7 @@ class Attention:
         except BudgetSpent:
             return
         except Damaged as error:
-            self._upkeep = Upkeep((), now, now_ms, without_credentials(str(error)))
+            self._upkeep = Upkeep((), now, now_ms, said(error, self.root.store.url))
 
     # ------------------------------------------------------------------------------- answers
 
@@ -383,9 +383,10 @@ class Attention:
         if self._names is not None and self._names.tables:
             needs.add(MaintenanceKind.FOLDING)
         since_ms = min((facts.created_ms for facts in known), default=None)
-        yield from maintenance_findings(
+        for found in maintenance_findings(
             upkeep.infos, frozenset(needs), since_ms, now_ms, upkeep.looked_ms
-        )
+        ):
+            yield found.model_copy(update={"text": said(found.text, self.root.store.url)})
 
 
 def _is_looked(found: GroupFound) -> bool:
@@ -393,9 +394,9 @@ def _is_looked(found: GroupFound) -> bool:
     return found.looked_ms > 0
 
 
-def _problem(what: str, error: Exception) -> tuple[str, bool]:
+def _problem(what: str, error: Exception, url: str) -> tuple[str, bool]:
     """Return what is shown of an error, and whether it is damage."""
     if isinstance(error, (PravegaSparkError, OSError)):
-        return without_credentials(str(error)), isinstance(error, (Damaged, ForeignTable))
+        return said(error, url), isinstance(error, (Damaged, ForeignTable))
     logger.exception("a look at %s failed", what, extra=log_fields("serve"))
     return "the server failed at it; see its log.", False

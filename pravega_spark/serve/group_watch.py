@@ -31,7 +31,6 @@ from pravega_spark.errors import (
     StaleIdentity,
     StoreError,
     TruncatedData,
-    without_credentials,
 )
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.reader_groups.configuration import GroupAcknowledgement
@@ -39,6 +38,7 @@ from pravega_spark.reader_groups.description import SegmentPosition, positions_w
 from pravega_spark.reader_groups.leases import Heartbeat, ReaderLeases, record_heartbeats
 from pravega_spark.reader_groups.state import GroupState, Phase, SegmentKey
 from pravega_spark.reader_groups.table import group_path, open_group_state
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.call_budget import BudgetSpent
 from pravega_spark.serve.lags import LOOKS_MS, TREND_MS, LagCurve, Progress, trend
 from pravega_spark.serve.served_root import ServedRoot
@@ -383,7 +383,7 @@ class GroupWatch:
         except TruncatedData:
             return StreamLag(stream), None
         except (Damaged, InvalidInput, StoreError) as error:  # such as a cut of a restored stream
-            return StreamLag(stream, problem=without_credentials(str(error))), None
+            return StreamLag(stream, problem=said(error, self._root.store.url)), None
         lag = StreamLag(
             stream,
             events=sum(len(one.unread) for one in found),
