@@ -60,7 +60,9 @@ class MaintenanceRow(BaseModel):
     """The last run of a kind of maintenance over all streams."""
 
     kind: str
-    is_overdue: bool
+    is_overdue: bool = Field(
+        description="Whether something needs it and no run came in time, as far as was looked at."
+    )
     finished_ms: int | None
     by: str | None
     streams: int

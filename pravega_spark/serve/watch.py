@@ -17,8 +17,9 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.stream.repair import begun_view
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
-from pravega_spark.errors import Damaged, ForeignTable, NotFound, without_credentials
+from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
 from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, passed_commits, whole
@@ -279,7 +280,7 @@ class RootWatch:
         except BudgetSpent:
             return None if watch.seen is None else watch.seen[0]
         except (Damaged, ForeignTable) as error:
-            return _damaged(name, without_credentials(str(error)))
+            return _damaged(name, said(error, self.root.store.url))
 
 
 def _damaged(name: str, problem: str) -> StreamRow:
