@@ -53,7 +53,7 @@ def test_the_page_of_a_stream_that_is_lost_keeps_what_it_showed_and_says_so(
         assert "7 readable events" in tab.run(tiles)
 
         tab.open(f"{url}/streams/a/fast")  # now there is nothing to keep
-        tab.wait_for(f"{TEXT}.includes('Put its folder back')")
+        tab.wait_for("document.querySelector('.problem.card')?.innerText.includes('fast')")
         assert tab.run(tiles) == ""
 
         folder.with_name("away").rename(folder)
