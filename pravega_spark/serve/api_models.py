@@ -25,7 +25,8 @@ class StreamRow(BaseModel):
     )
     bytes_per_second: float | None
     series: list[float | None] = Field(
-        description="Events a second in each minute of the last hour; null where it is unknown."
+        description="Events a second in each minute of the last hour; null where it is unknown, "
+        "or before the stream existed."
     )
     version: int | None
     created_ms: int | None
@@ -36,8 +37,9 @@ class StreamRow(BaseModel):
 
 
 class StreamTraffic(BaseModel):
-    """The traffic of a stream up to each time; null where it is unknown."""
+    """The traffic of a stream up to each time; null where it is unknown, or none existed."""
 
+    created_ms: int = Field(description="When the stream was created: before, all is null.")
     times_ms: list[int]
     events_per_second: list[float | None]
     bytes_per_second: list[float | None]
@@ -58,7 +60,9 @@ class MaintenanceRow(BaseModel):
     """The last run of a kind of maintenance over all streams."""
 
     kind: str
-    is_overdue: bool
+    is_overdue: bool = Field(
+        description="Whether something needs it and no run came in time, as far as was looked at."
+    )
     finished_ms: int | None
     by: str | None
     streams: int

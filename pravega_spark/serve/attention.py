@@ -39,6 +39,7 @@ from pravega_spark.serve.findings import (
     WARNING,
     group_findings,
     maintenance_findings,
+    overdue,
     scope_findings,
     sort_findings,
     stream_findings,
@@ -308,6 +309,12 @@ class Attention:
                 raise CorruptLog(self._upkeep.problem)
             return self._upkeep
 
+    def overdue(self) -> frozenset[MaintenanceKind]:
+        """Return the kinds of maintenance that :meth:`answer` says are overdue; costs no call."""
+        infos = () if self._upkeep is None else self._upkeep.infos
+        needs, since_ms = self._needs(dict(self._streams))
+        return frozenset(overdue(infos, needs, since_ms, self._runtime.now_ms()))
+
     def answer(self) -> AttentionAnswer:
         """Return what needs attention, as far as the looks have come; costs no call."""
         now_ms = self._runtime.now_ms()
@@ -377,16 +384,20 @@ class Attention:
                 text=upkeep.problem,
                 looked_ms=upkeep.looked_ms,
             )
+        needs, since_ms = self._needs(streams)
+        for found in maintenance_findings(upkeep.infos, needs, since_ms, now_ms, upkeep.looked_ms):
+            yield found.model_copy(update={"text": said(found.text, self.root.store.url)})
+
+    def _needs(
+        self, streams: dict[str, StreamFacts]
+    ) -> tuple[frozenset[MaintenanceKind], int | None]:
+        """Return the kinds of maintenance that are needed, and since when streams are there."""
         known = [facts for facts in streams.values() if not facts.problem]
         needs = {kind for facts in known for kind in facts.needs}
         needs |= {MaintenanceKind.SWEEPING} if known else set()
         if self._names is not None and self._names.tables:
             needs.add(MaintenanceKind.FOLDING)
-        since_ms = min((facts.created_ms for facts in known), default=None)
-        for found in maintenance_findings(
-            upkeep.infos, frozenset(needs), since_ms, now_ms, upkeep.looked_ms
-        ):
-            yield found.model_copy(update={"text": said(found.text, self.root.store.url)})
+        return frozenset(needs), min((facts.created_ms for facts in known), default=None)
 
 
 def _is_looked(found: GroupFound) -> bool:

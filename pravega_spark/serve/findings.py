@@ -242,6 +242,32 @@ def unreadable_group(name: str, problem: str, looked_ms: int, *, is_damaged: boo
 # ----------------------------------------------------------------------------------- the root
 
 
+def overdue(
+    infos: Sequence[MaintenanceInfo],
+    needs: frozenset[MaintenanceKind],
+    since_ms: int | None,
+    now_ms: int,
+) -> dict[MaintenanceKind, tuple[float, str]]:
+    """Return the kinds that are overdue, with seconds, and a text of what these count.
+
+    ``needs`` are the kinds that some stream or table needs. ``since_ms`` is when the oldest stream
+    was created: before a root is old enough for a run, none is overdue.
+    """
+    late: dict[MaintenanceKind, tuple[float, str]] = {}
+    for kind in MaintenanceKind:
+        found = [info for info in infos if info.kind is kind]
+        if kind not in needs or not found or not all(info.is_overdue for info in found):
+            continue
+        ages = [info.age_seconds for info in found if info.age_seconds is not None]
+        waits_ms = max(OVERDUE_INTERVALS * found[0].interval_seconds * 1_000, OVERDUE_MS)
+        known_ms = None if since_ms is None else now_ms - since_ms
+        if ages:
+            late[kind] = min(ages), "since the last run of"
+        elif known_ms is not None and known_ms > waits_ms:
+            late[kind] = known_ms / 1_000, "that streams are there, and no run of"
+    return late
+
+
 def maintenance_findings(
     infos: Sequence[MaintenanceInfo],
     needs: frozenset[MaintenanceKind],
@@ -249,36 +275,13 @@ def maintenance_findings(
     now_ms: int,
     looked_ms: int,
 ) -> Iterator[Finding]:
-    """Yield the kinds that are overdue, and the runs that failed at some streams.
-
-    ``needs`` are the kinds that some stream or table needs. ``since_ms`` is when the oldest stream
-    was created: before a root is old enough for a run, none is overdue.
-    """
+    """Yield the kinds that are overdue, and the runs that failed at some streams."""
+    for kind, (seconds, text) in overdue(infos, needs, since_ms, now_ms).items():
+        yield _of_root(
+            WARNING, "maintenance_overdue", seconds, "seconds", f"{text} {kind.value}", looked_ms
+        )
     for kind in MaintenanceKind:
         found = [info for info in infos if info.kind is kind]
-        ages = [info.age_seconds for info in found if info.age_seconds is not None]
-        if found and all(info.is_overdue for info in found) and kind in needs:
-            age = min(ages, default=None)
-            waits_ms = max(OVERDUE_INTERVALS * found[0].interval_seconds * 1_000, OVERDUE_MS)
-            known_ms = None if since_ms is None else now_ms - since_ms
-            if age is not None:
-                yield _of_root(
-                    WARNING,
-                    "maintenance_overdue",
-                    age,
-                    "seconds",
-                    f"since the last run of {kind.value}",
-                    looked_ms,
-                )
-            elif known_ms is not None and known_ms > waits_ms:
-                yield _of_root(
-                    WARNING,
-                    "maintenance_overdue",
-                    known_ms / 1_000,
-                    "seconds",
-                    f"that streams are there, and no run of {kind.value}",
-                    looked_ms,
-                )
         for info in found:
             if info.failed:
                 where, error = next(iter(info.failures.items()), ("", ""))

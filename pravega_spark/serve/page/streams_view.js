@@ -121,6 +121,7 @@ export function streamsView() {
   }
 
   async function loadUpkeep() {
+    await get("/api/attention").catch(() => null); // what is overdue goes by what the looks have found
     overview = await get("/api/overview").catch(() => null);
     const late = overview?.maintenance.filter((kind) => kind.is_overdue).map((kind) => kind.kind) || [];
     upkeep.replaceChildren(late.length && overview.streams

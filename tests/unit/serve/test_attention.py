@@ -424,6 +424,21 @@ def test_runs_that_failed_say_at_how_many_streams_and_where(root: CountedRoot) -
     assert "stream nyc/f: StoreError: full" in finding["text"]
 
 
+def test_the_overview_says_of_no_other_kind_that_it_is_overdue_than_the_findings(
+    root: CountedRoot,
+) -> None:
+    root.manager.create_stream("nyc/f")
+    with page(root) as client:
+        for hours, expected in ((0.01, set()), (24, {"sweeping"})):
+            found = look(client, root, hours * HOUR)["findings"]
+            told = {
+                f["text"].rpartition(" ")[2] for f in found if f["kind"] == "maintenance_overdue"
+            }
+            rows = client.get("/api/overview").json()["maintenance"]
+            late = {row["kind"] for row in rows if row["is_overdue"]}
+            assert late == told == expected
+
+
 # --------------------------------------------------------------------------- a group's curves
 
 
