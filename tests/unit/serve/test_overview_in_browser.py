@@ -85,7 +85,7 @@ def test_a_long_name_leaves_room_for_what_is_said_and_warnings_have_their_colour
             tab.run(f"document.querySelector('.findings {part}').clientWidth")
             for part in ("tbody td:nth-child(3)", "tbody")
         )
-        assert what > 0.4 * whole
+        assert what > 0.48 * whole
         colours = [
             tab.run(f"getComputedStyle(document.querySelector('.tile {number}')).color")
             for number in (".count.bad", ".count:not(.bad)")
