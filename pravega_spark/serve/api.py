@@ -237,7 +237,7 @@ def root_api(
     def overview() -> RootOverview:
         """Return the root: its scopes, how much it holds, and the last runs of maintenance."""
         names = watch.names()
-        found = attention.upkeep().infos
+        found, overdue = attention.upkeep().infos, attention.overdue()
         return RootOverview(
             root=watch.root.url,
             version=version,
@@ -247,7 +247,11 @@ def root_api(
             streams=len(names.streams),
             reader_groups=len(names.groups),
             tables=len(names.tables),
-            maintenance=[_maintenance(info) for info in found if info.scope is None],
+            maintenance=[
+                _maintenance(info, is_overdue=info.kind in overdue)
+                for info in found
+                if info.scope is None
+            ],
         )
 
     return routes
@@ -263,10 +267,10 @@ def page_of_names(
     return page, len(found), page[-1] if len(rest) > limit else None
 
 
-def _maintenance(info: MaintenanceInfo) -> MaintenanceRow:
+def _maintenance(info: MaintenanceInfo, *, is_overdue: bool) -> MaintenanceRow:
     return MaintenanceRow(
         kind=info.kind.value,
-        is_overdue=info.is_overdue,
+        is_overdue=is_overdue,
         finished_ms=info.finished_ms,
         by=info.by,
         streams=info.streams,

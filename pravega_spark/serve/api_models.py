@@ -8,35 +8,38 @@ from pydantic import BaseModel, Field
 
 
 class StreamRow(BaseModel):
-    """A stream of a list."""
+    """A stream of a list; of a damaged one all is null but its name, its state and the problem."""
 
     scope: str
     stream: str
     state: str
+    problem: str | None = Field(default=None, description="Why it cannot be read; else null.")
     tags: list[str]
-    segments: int
-    epoch: int
-    events: int
+    segments: int | None
+    epoch: int | None
+    events: int | None
     """The readable events: from the head to the tail."""
-    size_bytes: int
+    size_bytes: int | None
     events_per_second: float | None = Field(
         description="Over the last minute; null where it is unknown."
     )
     bytes_per_second: float | None
     series: list[float | None] = Field(
-        description="Events a second in each minute of the last hour; null where it is unknown."
+        description="Events a second in each minute of the last hour; null where it is unknown, "
+        "or before the stream existed."
     )
-    version: int
-    created_ms: int
-    updated_ms: int
+    version: int | None
+    created_ms: int | None
+    updated_ms: int | None
     future_ms: int | None = Field(
         description="The time of the newest commit if it lies in the future; else null."
     )
 
 
 class StreamTraffic(BaseModel):
-    """The traffic of a stream up to each time; null where it is unknown."""
+    """The traffic of a stream up to each time; null where it is unknown, or none existed."""
 
+    created_ms: int = Field(description="When the stream was created: before, all is null.")
     times_ms: list[int]
     events_per_second: list[float | None]
     bytes_per_second: list[float | None]
@@ -57,7 +60,9 @@ class MaintenanceRow(BaseModel):
     """The last run of a kind of maintenance over all streams."""
 
     kind: str
-    is_overdue: bool
+    is_overdue: bool = Field(
+        description="Whether something needs it and no run came in time, as far as was looked at."
+    )
     finished_ms: int | None
     by: str | None
     streams: int

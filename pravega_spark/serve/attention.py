@@ -28,9 +28,9 @@ from pravega_spark.errors import (
     NotFound,
     PravegaSparkError,
     StoreUnavailable,
-    without_credentials,
 )
 from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.attention_models import AttentionAnswer, Finding, Looked
 from pravega_spark.serve.call_budget import Allowance, BudgetSpent
 from pravega_spark.serve.findings import (
@@ -39,6 +39,7 @@ from pravega_spark.serve.findings import (
     WARNING,
     group_findings,
     maintenance_findings,
+    overdue,
     scope_findings,
     sort_findings,
     stream_findings,
@@ -221,7 +222,7 @@ class Attention:
         except (BudgetSpent, StoreUnavailable):
             raise
         except Exception as error:
-            text, is_damaged = _problem(f"stream {name}", error)
+            text, is_damaged = _problem(f"stream {name}", error, self.root.store.url)
             self._streams[name] = StreamFacts(
                 name=name, looked_ms=now_ms, problem=text, is_damaged=is_damaged
             )
@@ -233,7 +234,7 @@ class Attention:
         except (BudgetSpent, StoreUnavailable):
             raise
         except Exception as error:
-            text, is_damaged = _problem(f"reader group {name}", error)
+            text, is_damaged = _problem(f"reader group {name}", error, self.root.store.url)
             self._groups[name] = GroupProblem(text, now_ms, is_damaged)
             return
         if found is None:  # deleted since it was listed
@@ -290,7 +291,7 @@ class Attention:
         except BudgetSpent:
             return
         except Damaged as error:
-            self._upkeep = Upkeep((), now, now_ms, without_credentials(str(error)))
+            self._upkeep = Upkeep((), now, now_ms, said(error, self.root.store.url))
 
     # ------------------------------------------------------------------------------- answers
 
@@ -307,6 +308,12 @@ class Attention:
             if self._upkeep.problem:
                 raise CorruptLog(self._upkeep.problem)
             return self._upkeep
+
+    def overdue(self) -> frozenset[MaintenanceKind]:
+        """Return the kinds of maintenance that :meth:`answer` says are overdue; costs no call."""
+        infos = () if self._upkeep is None else self._upkeep.infos
+        needs, since_ms = self._needs(dict(self._streams))
+        return frozenset(overdue(infos, needs, since_ms, self._runtime.now_ms()))
 
     def answer(self) -> AttentionAnswer:
         """Return what needs attention, as far as the looks have come; costs no call."""
@@ -348,8 +355,9 @@ class Attention:
     def _findings(
         self, streams: dict[str, StreamFacts], groups: dict[str, GroupFound], now_ms: int
     ) -> Iterator[Finding]:
+        infos = () if self._upkeep is None else self._upkeep.infos
         for facts in streams.values():
-            yield from stream_findings(facts, now_ms)
+            yield from stream_findings(facts, now_ms, infos)
         for name, found in groups.items():
             if isinstance(found, GroupProblem):
                 yield unreadable_group(
@@ -376,15 +384,20 @@ class Attention:
                 text=upkeep.problem,
                 looked_ms=upkeep.looked_ms,
             )
+        needs, since_ms = self._needs(streams)
+        for found in maintenance_findings(upkeep.infos, needs, since_ms, now_ms, upkeep.looked_ms):
+            yield found.model_copy(update={"text": said(found.text, self.root.store.url)})
+
+    def _needs(
+        self, streams: dict[str, StreamFacts]
+    ) -> tuple[frozenset[MaintenanceKind], int | None]:
+        """Return the kinds of maintenance that are needed, and since when streams are there."""
         known = [facts for facts in streams.values() if not facts.problem]
         needs = {kind for facts in known for kind in facts.needs}
         needs |= {MaintenanceKind.SWEEPING} if known else set()
         if self._names is not None and self._names.tables:
             needs.add(MaintenanceKind.FOLDING)
-        since_ms = min((facts.created_ms for facts in known), default=None)
-        yield from maintenance_findings(
-            upkeep.infos, frozenset(needs), since_ms, now_ms, upkeep.looked_ms
-        )
+        return frozenset(needs), min((facts.created_ms for facts in known), default=None)
 
 
 def _is_looked(found: GroupFound) -> bool:
@@ -392,9 +405,9 @@ def _is_looked(found: GroupFound) -> bool:
     return found.looked_ms > 0
 
 
-def _problem(what: str, error: Exception) -> tuple[str, bool]:
+def _problem(what: str, error: Exception, url: str) -> tuple[str, bool]:
     """Return what is shown of an error, and whether it is damage."""
     if isinstance(error, (PravegaSparkError, OSError)):
-        return without_credentials(str(error)), isinstance(error, (Damaged, ForeignTable))
+        return said(error, url), isinstance(error, (Damaged, ForeignTable))
     logger.exception("a look at %s failed", what, extra=log_fields("serve"))
     return "the server failed at it; see its log.", False

@@ -28,10 +28,10 @@ from pravega_spark.errors import (
     InvalidInput,
     NoSuchEvent,
     TooBusy,
-    without_credentials,
 )
 from pravega_spark.event_reader import EventReader
 from pravega_spark.schemas.row_json import row_text
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api import StreamAnswers
 from pravega_spark.serve.event_rows import SHOWN_COLUMNS, EventRow, EventRows
 from pravega_spark.serve.event_starts import TAIL, WalkStart, place_of, route_of
@@ -290,7 +290,7 @@ def page_of_events(
         events=found.rows,
         columns=columns[:SHOWN_COLUMNS],
         omitted_columns=max(0, len(columns) - SHOWN_COLUMNS),
-        lost=[lost_row(lost) for lost in found.lost],
+        lost=[lost_row(lost, log.store.url) for lost in found.lost],
         order="newest" if start.back else "oldest",
         older=found.end if start.back else found.begin,
         newer=found.begin if start.back else found.end,
@@ -313,14 +313,14 @@ def looked_row(looked: Looked, partly_searched: int = 0) -> LookedRow:
     )
 
 
-def lost_row(found: Unreadable) -> LostRow:
+def lost_row(found: Unreadable, root_url: str) -> LostRow:
     """Return events that cannot be read."""
     return LostRow(
         segment=segment_text(found.lost.segment_id),
         start=found.lost.start,
         end=found.lost.end,
         type=type(found.error).__name__,
-        message=without_credentials(command_line_advice(str(found.error))),
+        message=said(command_line_advice(str(found.error)), root_url),
     )
 
 

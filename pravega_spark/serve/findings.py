@@ -12,7 +12,7 @@ from typing import Final
 from pravega_spark.config.descriptions import MaintenanceInfo, MaintenanceKind
 from pravega_spark.serve.attention_models import Finding
 from pravega_spark.serve.group_watch import GroupSeen
-from pravega_spark.serve.stream_facts import MAXIMUM_PART, StreamFacts
+from pravega_spark.serve.stream_facts import MAXIMUM_PART, LeaseFact, StreamFacts
 from pravega_spark.values.limits import CLOCK_SKEW_MS, OVERDUE_INTERVALS, OVERDUE_MS
 from pravega_spark.values.units import time_text
 
@@ -39,13 +39,14 @@ def sort_findings(found: Iterable[Finding]) -> list[Finding]:
 # ------------------------------------------------------------------------------------- streams
 
 
-def stream_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
-    """Yield what needs attention of a stream."""
+def stream_findings(
+    facts: StreamFacts, now_ms: int, infos: Sequence[MaintenanceInfo] = ()
+) -> Iterator[Finding]:
+    """Yield what needs attention of a stream; ``infos`` are the last runs of maintenance."""
     if facts.problem:
         what = "stream_damaged" if facts.is_damaged else "stream_unreadable"
         severity = CRITICAL if facts.is_damaged else WARNING
-        age = (now_ms - facts.looked_ms) / 1_000
-        yield _of_stream(facts, severity, what, max(0.0, age), "seconds", facts.problem)
+        yield _of_stream(facts, severity, what, 1, "streams", f"cannot be read: {facts.problem}")
         return
     ahead_ms = facts.committed_ms - now_ms
     if ahead_ms > CLOCK_SKEW_MS:
@@ -55,9 +56,9 @@ def stream_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
             "clock_ahead",
             ahead_ms / 1_000,
             "seconds",
-            "the newest commit lies in the future: the clock of a host that wrote was wrong",
+            "ahead of now is the newest commit: the clock of a host that wrote was wrong",
         )
-    yield from _lease_findings(facts, now_ms)
+    yield from _lease_findings(facts, now_ms, infos)
     maximum = facts.maximum
     if maximum is not None and maximum.at(now_ms) >= MAXIMUM_PART:
         part = maximum.at(now_ms)
@@ -69,7 +70,9 @@ def stream_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
         yield _of_stream(facts, severity, "retention_maximum", part, "part", text)
 
 
-def _lease_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
+def _lease_findings(
+    facts: StreamFacts, now_ms: int, infos: Sequence[MaintenanceInfo]
+) -> Iterator[Finding]:
     """Yield one finding for the transactions that end soon, and one for those that have ended."""
     ended = [lease for lease in facts.leases if lease.ends_ms <= now_ms]
     near = [
@@ -79,7 +82,8 @@ def _lease_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
         < lease.ends_ms - now_ms
         <= (LIMIT_LEFT_MS if lease.is_limit else LEASE_PART * lease.lease_ms)
     ]
-    if ended:
+    why = _why_open(ended[0], facts.name, now_ms, infos) if ended else None
+    if why is not None:
         first = ended[0]
         yield _of_stream(
             facts,
@@ -87,7 +91,7 @@ def _lease_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
             "transaction_expired",
             (now_ms - first.ends_ms) / 1_000,
             "seconds",
-            f"since {_leased(first.writer, len(ended))} should have ended: nobody maintains it",
+            f"since {_leased(first.writer, len(ended))} should have ended: {why}",
         )
     if near:
         first = near[0]
@@ -100,6 +104,23 @@ def _lease_findings(facts: StreamFacts, now_ms: int) -> Iterator[Finding]:
             "seconds",
             f"left of the {limit} of {_leased(first.writer, len(near))}",
         )
+
+
+def _why_open(
+    lease: LeaseFact, stream: str, now_ms: int, infos: Sequence[MaintenanceInfo]
+) -> str | None:
+    """Return why a transaction is open after its end; None if the next run is not overdue."""
+    scopes = (None, stream.partition("/")[0])
+    runs = [i for i in infos if i.kind is MaintenanceKind.TRANSACTIONS and i.scope in scopes]
+    known = [info for info in runs if info.age_seconds is not None]
+    if not known:
+        return "nobody maintains it"
+    last = min(known, key=lambda info: info.age_seconds or 0.0)
+    if (now_ms - (last.finished_ms or 0)) / 1_000 > 2 * last.interval_seconds:
+        return f"the next run of {last.kind.value} is overdue"
+    if (last.started_ms or 0) > lease.ends_ms + CLOCK_SKEW_MS:
+        return f"the last run of {last.kind.value} did not end it"
+    return None
 
 
 def _leased(writer: str | None, count: int) -> str:
@@ -128,17 +149,19 @@ def _of_stream(
 def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
     """Yield what needs attention of a group."""
     events, status = seen.events, seen.status
-    holds = seen.state.configuration.holds_data
     if status == "changing" and seen.idle_seconds > CHANGING_SECONDS:
         text = "since its creation or reset began, which nobody has finished: its readers wait"
         yield _of_group(seen, WARNING, "group_changing", seen.idle_seconds, "seconds", text)
     for lag in seen.lags.values():
         if lag.problem:
             gone = "was deleted, or made again" if lag.problem == "deleted" else "cannot be read"
-            text = f"stream of the group {gone}: {lag.stream}"
+            text = f"of the group {gone}: {lag.stream}"
             yield _of_group(seen, WARNING, "group_stream_missing", 1, "streams", text)
+        if lag.lost:
+            text = f"lost in {lag.stream}: deleted at its head before the group read that far"
+            yield _of_group(seen, WARNING, "group_lost_events", lag.lost, "events", text)
     if status != "finished" and not seen.readers_alive and events:
-        yield from _readerless(seen, events, holds=holds)
+        yield from _readerless(seen, events)
     if status == "falling behind" and seen.progress is not None and events:
         text = (
             f"unread, and more each minute: {seen.progress.read:.3g} events/s are read, "
@@ -151,20 +174,24 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
     yield from _waiting(seen)
     if seen.updated_ms > now_ms + CLOCK_SKEW_MS:
         ahead = (seen.updated_ms - now_ms) / 1_000
-        text = "the newest commit lies in the future: the clock of a reader's host was wrong"
+        text = "ahead of now is the newest commit: the clock of a reader's host was wrong"
         yield _of_group(seen, WARNING, "clock_ahead", ahead, "seconds", text)
 
 
-def _readerless(seen: GroupSeen, events: int, *, holds: bool) -> Iterator[Finding]:
+def _readerless(seen: GroupSeen, events: int) -> Iterator[Finding]:
     if not seen.silent and seen.idle_seconds < READERLESS_SECONDS:
         return
     text = "unread, and no reader"
     if seen.silent:
         reader, silence = max(seen.silent.items(), key=lambda item: item[1])
         text = f"unread, and no live reader: {reader} is silent for {time_text(silence)}"
-    if holds:
+    unread = [lag for lag in seen.lags.values() if lag.events]
+    kept = [lag.stream for lag in unread if lag.is_kept]
+    if len(kept) == len(unread):
         text += "; the streams keep them for it"
-    severity = CRITICAL if holds else WARNING
+    elif kept:
+        text += f"; of them {', '.join(kept[:3])} keeps what it has for it"
+    severity = CRITICAL if kept else WARNING
     yield _of_group(seen, severity, "group_without_reader", events, "events", text)
 
 
@@ -215,6 +242,32 @@ def unreadable_group(name: str, problem: str, looked_ms: int, *, is_damaged: boo
 # ----------------------------------------------------------------------------------- the root
 
 
+def overdue(
+    infos: Sequence[MaintenanceInfo],
+    needs: frozenset[MaintenanceKind],
+    since_ms: int | None,
+    now_ms: int,
+) -> dict[MaintenanceKind, tuple[float, str]]:
+    """Return the kinds that are overdue, with seconds, and a text of what these count.
+
+    ``needs`` are the kinds that some stream or table needs. ``since_ms`` is when the oldest stream
+    was created: before a root is old enough for a run, none is overdue.
+    """
+    late: dict[MaintenanceKind, tuple[float, str]] = {}
+    for kind in MaintenanceKind:
+        found = [info for info in infos if info.kind is kind]
+        if kind not in needs or not found or not all(info.is_overdue for info in found):
+            continue
+        ages = [info.age_seconds for info in found if info.age_seconds is not None]
+        waits_ms = max(OVERDUE_INTERVALS * found[0].interval_seconds * 1_000, OVERDUE_MS)
+        known_ms = None if since_ms is None else now_ms - since_ms
+        if ages:
+            late[kind] = min(ages), "since the last run of"
+        elif known_ms is not None and known_ms > waits_ms:
+            late[kind] = known_ms / 1_000, "that streams are there, and no run of"
+    return late
+
+
 def maintenance_findings(
     infos: Sequence[MaintenanceInfo],
     needs: frozenset[MaintenanceKind],
@@ -222,36 +275,13 @@ def maintenance_findings(
     now_ms: int,
     looked_ms: int,
 ) -> Iterator[Finding]:
-    """Yield the kinds that are overdue, and the runs that failed at some streams.
-
-    ``needs`` are the kinds that some stream or table needs. ``since_ms`` is when the oldest stream
-    was created: before a root is old enough for a run, none is overdue.
-    """
+    """Yield the kinds that are overdue, and the runs that failed at some streams."""
+    for kind, (seconds, text) in overdue(infos, needs, since_ms, now_ms).items():
+        yield _of_root(
+            WARNING, "maintenance_overdue", seconds, "seconds", f"{text} {kind.value}", looked_ms
+        )
     for kind in MaintenanceKind:
         found = [info for info in infos if info.kind is kind]
-        ages = [info.age_seconds for info in found if info.age_seconds is not None]
-        if found and all(info.is_overdue for info in found) and kind in needs:
-            age = min(ages, default=None)
-            waits_ms = max(OVERDUE_INTERVALS * found[0].interval_seconds * 1_000, OVERDUE_MS)
-            known_ms = None if since_ms is None else now_ms - since_ms
-            if age is not None:
-                yield _of_root(
-                    WARNING,
-                    "maintenance_overdue",
-                    age,
-                    "seconds",
-                    f"since the last run of {kind.value}",
-                    looked_ms,
-                )
-            elif known_ms is not None and known_ms > waits_ms:
-                yield _of_root(
-                    WARNING,
-                    "maintenance_overdue",
-                    known_ms / 1_000,
-                    "seconds",
-                    f"that streams are there, and no run of {kind.value}",
-                    looked_ms,
-                )
         for info in found:
             if info.failed:
                 where, error = next(iter(info.failures.items()), ("", ""))

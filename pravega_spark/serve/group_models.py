@@ -57,7 +57,9 @@ class GroupRow(BaseModel):
     unassigned: int | None
     lag_events: int | None
     lag_bytes: int | None = Field(description="Of a group whose page is open.")
-    lag_seconds: float | None = Field(description="Of a group whose page is open.")
+    lag_seconds: float | None = Field(
+        description="Of a group whose page is open; null also if nothing is unread."
+    )
     read_per_second: float | None
     written_per_second: float | None
     catch_up_seconds: float | None = Field(
@@ -136,6 +138,7 @@ class StreamLagRow(BaseModel):
     stream: str
     lag_events: int | None
     lag_seconds: float | None
+    lost_events: int = Field(description="Deleted at the head before the group read them.")
     problem: str = Field(description="deleted, or why the stream cannot be read; else empty.")
 
 

@@ -8,6 +8,7 @@ without a call: events exactly. Bytes and ages are told for a group whose page i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,7 +31,6 @@ from pravega_spark.errors import (
     StaleIdentity,
     StoreError,
     TruncatedData,
-    without_credentials,
 )
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.reader_groups.configuration import GroupAcknowledgement
@@ -38,6 +38,7 @@ from pravega_spark.reader_groups.description import SegmentPosition, positions_w
 from pravega_spark.reader_groups.leases import Heartbeat, ReaderLeases, record_heartbeats
 from pravega_spark.reader_groups.state import GroupState, Phase, SegmentKey
 from pravega_spark.reader_groups.table import group_path, open_group_state
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.call_budget import BudgetSpent
 from pravega_spark.serve.lags import LOOKS_MS, TREND_MS, LagCurve, Progress, trend
 from pravega_spark.serve.served_root import ServedRoot
@@ -81,6 +82,10 @@ class StreamLag:
     seconds: float | None = None
     looked_ms: int | None = None
     problem: str = ""
+    is_kept: bool = False
+    """Whether the stream's retention waits for the group, which subscribes to it."""
+    lost: int = 0
+    """Events that were deleted at the head before the group read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,13 +383,15 @@ class GroupWatch:
         except TruncatedData:
             return StreamLag(stream), None
         except (Damaged, InvalidInput, StoreError) as error:  # such as a cut of a restored stream
-            return StreamLag(stream, problem=without_credentials(str(error))), None
+            return StreamLag(stream, problem=said(error, self._root.store.url)), None
         lag = StreamLag(
             stream,
             events=sum(len(one.unread) for one in found),
             size_bytes=sum(one.size_bytes for one in found) if is_measured else None,
             seconds=oldest_seconds(one.seconds for one in found) if is_measured else None,
             looked_ms=seen.looked_ms,
+            is_kept=_is_kept(seen.view, state.group),
+            lost=_lost(seen.view, cut),
         )
         return lag, Backlog(seen.view, tuple(found))
 
@@ -452,6 +459,22 @@ def _unread(
         except BudgetSpent:  # the index is read by a later look
             pass
     return [SegmentBacklog(unread, 0, 0.0) for unread in unread_ranges(view, cut, end)], False
+
+
+def _is_kept(view: StreamView, group: str) -> bool:
+    """Return whether the retention of a stream waits for a group."""
+    policy = view.record.configuration.retention
+    if policy is None or not policy.waits_for_subscribers:
+        return False
+    return any(one.name == group and one.bound is not None for one in view.subscribers)
+
+
+def _lost(view: StreamView, cut: StreamCut) -> int:
+    """Return how many events a cut lies below the head, of those that the log can still tell."""
+    with contextlib.suppress(PravegaSparkError):  # such as segments that are forgotten
+        here = locate(view, cut)
+        return here.events_to(here.above_head())
+    return 0
 
 
 def _reaches(view: StreamView, cut: StreamCut) -> bool:

@@ -118,7 +118,7 @@ def _seen_row(scope: str, group: str, seen: GroupSeen) -> GroupRow:
         unassigned=len(state.unassigned),
         lag_events=events,
         lag_bytes=seen.size_bytes,
-        lag_seconds=seen.seconds,
+        lag_seconds=seen.seconds if events else None,
         waits=[
             CheckpointWait(name=w.name, readers=list(w.readers), seconds=w.seconds)
             for w in seen.waits
@@ -220,6 +220,7 @@ def group_details(
                 stream=lag.stream,
                 lag_events=lag.events,
                 lag_seconds=lag.seconds,
+                lost_events=lag.lost,
                 problem=lag.problem,
             )
             for lag in seen.lags.values()
@@ -240,6 +241,8 @@ def _segment_row(found: SegmentPosition, watch: GroupWatch, seen: GroupSeen) -> 
     record = {"stream": found.stream, **found.to_record(), **_rates(progress, found.events, seen)}
     if seen.lags[found.stream].seconds is None:  # its bytes and ages are not known
         record |= {"lag_bytes": None, "lag_seconds": None}
+    if not found.events:
+        record["lag_seconds"] = None
     return GroupSegmentRow.model_validate(record)
 
 
@@ -264,7 +267,7 @@ def _reader_rows(
                 silent_seconds=seen.silent.get(reader),
                 segments=len(parts),
                 lag_events=events,
-                lag_seconds=seconds if is_aged else None,
+                lag_seconds=seconds if is_aged and events else None,
                 **_rates(progress, events, seen),
             )
         )

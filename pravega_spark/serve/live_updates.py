@@ -19,7 +19,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.errors import PravegaSparkError, without_credentials
+from pravega_spark.errors import PravegaSparkError
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.attention import Attention
 from pravega_spark.serve.attention_models import AttentionAnswer
@@ -131,7 +132,9 @@ class LiveUpdates:
                 groups = frozenset(v.group for v in self._viewers if v.group)
                 found = await run_in_threadpool(self._look, streams, groups)
             except (PravegaSparkError, OSError) as error:
-                self._publish(_event("trouble", {"message": without_credentials(str(error))}))
+                self._publish(
+                    _event("trouble", {"message": said(error, self._watch.root.store.url)})
+                )
             except Exception:
                 logger.exception("a poll for the page failed", extra=log_fields("serve"))
                 self._publish(_event("trouble", {"message": "the server failed; see its log."}))

@@ -13,8 +13,9 @@ from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.state.scopes import ACTIVE, Scope
 from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.store.root_marker import scope_folders
-from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope, without_credentials
+from pravega_spark.errors import Damaged, ForeignTable, NoSuchScope
 from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.call_budget import BudgetSpent
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.values.limits import OPEN_SCOPE_BYTES
@@ -113,7 +114,7 @@ class RootNames:
         except NoSuchScope:  # deleted since it was listed
             return _ScopeNames(now, _NOTHING, {}, "not active")
         except (Damaged, ForeignTable) as error:
-            return _ScopeNames(now, _NOTHING, {}, without_credentials(str(error)))
+            return _ScopeNames(now, _NOTHING, {}, said(error, self._root.store.url))
         rows = scope.table.known_rows
         tags = {row: frozenset(found["tags"] or ()) for row, found in rows.items()}
         return _ScopeNames(now, names, tags)

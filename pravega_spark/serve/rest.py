@@ -23,10 +23,10 @@ from pravega_spark.errors import (
     NoSuchStream,
     NotFound,
     PravegaSparkError,
-    without_credentials,
 )
 from pravega_spark.reader_groups.description import GroupVersion, get_group
 from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.rest_models import (
     CreateScopeRequest,
     CreateStreamRequest,
@@ -357,7 +357,7 @@ class ServerHealth:
         try:
             is_found = self._root.store.exists(MARKER_KEY)
         except (PravegaSparkError, OSError) as error:
-            return _health("storage", False, {"error": without_credentials(str(error))})
+            return _health("storage", False, {"error": said(error, self._root.store.url)})
         details = {"root": self._root.url}
         if not is_found:
             details["error"] = "the root's marker is missing"
@@ -368,7 +368,7 @@ class ServerHealth:
         try:
             found = self._root.manager.maintenance()
         except (PravegaSparkError, OSError) as error:
-            return _health("maintenance", False, {"error": without_credentials(str(error))})
+            return _health("maintenance", False, {"error": said(error, self._root.store.url)})
         overdue = [info.kind.value for info in found if info.is_overdue and info.scope is None]
         return _health("maintenance", True, {"overdue": ", ".join(overdue) or "nothing"})
 

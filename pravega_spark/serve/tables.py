@@ -28,7 +28,6 @@ from pravega_spark.errors import (
     KeyUnavailable,
     NoSuchTable,
     NotFound,
-    without_credentials,
 )
 from pravega_spark.key_value.change_log import advised
 from pravega_spark.key_value.changes import Change, EntriesAtVersion, decode_change, is_alive
@@ -47,6 +46,7 @@ from pravega_spark.key_value.shared_table import SharedTable, key_codec, open_ta
 from pravega_spark.key_value.snapshot import TableSnapshot, table_snapshot
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.serve.answer_cache import AnswerCache
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api import Name, PageSize, Search, page_of_names
 from pravega_spark.serve.event_rows import SHOWN_BYTES, SHOWN_KEY, text_of
 from pravega_spark.serve.event_starts import WalkStart, route_of
@@ -427,7 +427,7 @@ def _add_changes(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
             ).run()
         return ChangesPage(
             changes=found.rows,
-            lost=[lost_row(lost) for lost in found.lost],
+            lost=[lost_row(lost, log.store.url) for lost in found.lost],
             order="newest" if back else "oldest",
             older=found.end if back else found.begin,
             newer=found.begin if back else found.end,
@@ -497,7 +497,7 @@ def _entries_page(state: TableState, wanted: KeyBounds, limit: int) -> EntriesPa
             if is_alive(change, expired_us):
                 rows.append(_entry(state, key, change, SHOWN_BYTES))
     except Damaged as error:
-        lost = without_credentials(command_line_advice(str(error)))
+        lost = said(command_line_advice(str(error)), state.snapshot.stream.store.url)
         following = _after_damage(state, wanted.low if last is None else last)
     return EntriesPage(
         entries=rows,

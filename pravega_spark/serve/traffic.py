@@ -180,8 +180,9 @@ RANGES: Final = tuple(_POINTS)
 class TrafficHistory:
     """The traffic of one stream over a day; times in ms since 1970."""
 
-    def __init__(self) -> None:
-        """Know nothing."""
+    def __init__(self, created_ms: int) -> None:
+        """Know nothing but when the stream was created: before, it has no rate."""
+        self.created_ms = created_ms
         self.known = KnownTimes()
         self._fine = _Ring(FINE_MS, HOUR_MS // FINE_MS + 8)
         self._coarse = _Ring(COARSE_MS, DAY_MS // COARSE_MS + 4)
@@ -222,7 +223,7 @@ class TrafficHistory:
             start, end = first * ring.width_ms, (first + width) * ring.width_ms
             end = now_ms if is_newest else end
             found.times_ms.append(end)
-            is_known = self.known.covers(start, end)
+            is_known = end >= self.created_ms and self.known.covers(start, end)
             events, size_bytes, commits, size = ring.sums(numbers)
             seconds = (end - start) / 1_000
             found.events.append(round(events / seconds, 3) if is_known else None)

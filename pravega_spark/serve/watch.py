@@ -19,6 +19,7 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import Damaged, ForeignTable, NotFound
 from pravega_spark.primitives.process_locks import new_lock
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
 from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, passed_commits, whole
@@ -46,7 +47,7 @@ class StreamWatch:
         self._looked_ms = 0
         self._row_reads = self._page_reads = 0
         self._view: StreamView | None = None
-        self._history = TrafficHistory()
+        self._history: TrafficHistory
         self._past: PastTraffic
         self._minute, self._segments = LastMinute(), dict[int, LastMinute]()
 
@@ -95,7 +96,7 @@ class StreamWatch:
         scope, _, name = view.stream.partition("/")
         record = view.record
         with self._lock:
-            since_ms = self._history.rate_since(self._looked_ms)
+            since_ms = self._rate_since(view)
             rate = None if since_ms is None else self._minute.rate(since_ms, self._looked_ms)
             series = self._history.series(HOUR_MS, self._looked_ms)
             future_ms = view.timestamp_ms if _is_ahead(view, self._looked_ms) else None
@@ -131,6 +132,7 @@ class StreamWatch:
             found = self._history.series(range_ms, now_ms)
             is_left = self._past.is_left(now_ms - range_ms)
         return StreamTraffic(
+            created_ms=view.record.created_ms,
             times_ms=found.times_ms,
             events_per_second=found.events,
             bytes_per_second=found.size_bytes,
@@ -146,16 +148,27 @@ class StreamWatch:
         """
         with self._lock:
             now_ms = self._looked_ms
-            since_ms = self._history.rate_since(now_ms)
+            since_ms = None if self._view is None else self._rate_since(self._view)
             if since_ms is None:
                 return None
             return {number: late.rate(since_ms, now_ms) for number, late in self._segments.items()}
 
+    def _rate_since(self, view: StreamView) -> int | None:
+        """Return since when the rates of the last look are means; None if they are not known.
+
+        Where the log tells no times, only looks at all of a minute tell its rate.
+        """
+        since_ms = self._history.rate_since(self._looked_ms)
+        if since_ms is None or not _is_ahead(view, self._looked_ms):
+            return since_ms
+        return since_ms if since_ms <= self._looked_ms - RATE_MS else None
+
     def _begin(self, view: StreamView, now_ms: int) -> None:
         """Know that nothing came before the life began, and since its newest commit."""
-        self._history, self._minute, self._segments = TrafficHistory(), LastMinute(), {}
-        self._past = PastTraffic(self._log, view, self._history)
         created_ms = view.record.created_ms
+        self._history = TrafficHistory(created_ms)
+        self._minute, self._segments = LastMinute(), {}
+        self._past = PastTraffic(self._log, view, self._history)
         if created_ms <= now_ms:
             self._silent(created_ms - DAY_MS - HOUR_MS, created_ms, now_ms, 0)
         newest = point_of(view, self._time_of(view, now_ms))
@@ -266,26 +279,27 @@ class RootWatch:
             return None
         except BudgetSpent:
             return None if watch.seen is None else watch.seen[0]
-        except (Damaged, ForeignTable):
-            return _damaged(name)
+        except (Damaged, ForeignTable) as error:
+            return _damaged(name, said(error, self.root.store.url))
 
 
-def _damaged(name: str) -> StreamRow:
+def _damaged(name: str, problem: str) -> StreamRow:
     scope, _, stream = name.partition("/")
     return StreamRow(
         scope=scope,
         stream=stream,
         state="DAMAGED",
+        problem=problem,
         tags=[],
-        segments=0,
-        epoch=0,
-        events=0,
-        size_bytes=0,
+        segments=None,
+        epoch=None,
+        events=None,
+        size_bytes=None,
         events_per_second=None,
         bytes_per_second=None,
         series=[],
-        version=-1,
-        created_ms=0,
-        updated_ms=0,
+        version=None,
+        created_ms=None,
+        updated_ms=None,
         future_ms=None,
     )

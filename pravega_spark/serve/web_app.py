@@ -77,7 +77,7 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    add_handlers(app)
+    add_handlers(app, root.store.url)
     answers = StreamAnswers(watch, cache, StreamReadersOf(attention, watch))
     gate = WalkGate()
     for routes in (

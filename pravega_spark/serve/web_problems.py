@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -26,6 +27,7 @@ from pravega_spark.errors import (
     TruncatedData,
     TryAgain,
 )
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.page_files import is_for_people, page
 
 logger = own_logger(__name__)
@@ -66,15 +68,15 @@ def status_of(error: PravegaSparkError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Make the application answer every error in the same form."""
-    app.add_exception_handler(PravegaSparkError, _on_known)
+def add_handlers(app: FastAPI, root_url: str) -> None:
+    """Make the application answer every error in the same form, with paths below the root."""
+    app.add_exception_handler(PravegaSparkError, partial(_on_known, root_url))
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_unknown)
 
 
-async def _on_known(request: Request, error: Exception) -> JSONResponse:
+async def _on_known(root_url: str, request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PravegaSparkError)
     status = status_of(error)
     if status >= 500:
@@ -85,8 +87,8 @@ async def _on_known(request: Request, error: Exception) -> JSONResponse:
             error,
             extra=log_fields("answer"),
         )
-    said = command_line_advice(str(error))
-    answer = problem(status, type(error).__name__, said)
+    message = said(command_line_advice(str(error)), root_url)
+    answer = problem(status, type(error).__name__, message)
     if status == 503:
         answer.headers["Retry-After"] = "5"
     return answer

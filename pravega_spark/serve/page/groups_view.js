@@ -172,7 +172,8 @@ export function groupView(scope, group) {
     renew(segmentRows, segments(found.segments), found.total_segments > found.segments.length
       ? h("p", { class: "muted" }, `The first ${found.segments.length} of ${format.count(found.total_segments)}.`) : "");
     const streams = found.streams.map((one) => h("p", {}, streamLink(one.stream), " ",
-      one.problem ? h("span", { class: "problem" }, one.problem) : h("span", { class: "muted" }, one.lag_events === null ? "unknown" : `${format.plural(one.lag_events, "event")} behind`)));
+      one.problem ? h("span", { class: "problem" }, one.problem) : h("span", { class: "muted" }, one.lag_events === null ? "unknown" : `${format.plural(one.lag_events, "event")} behind`),
+      one.lost_events ? h("span", { class: "problem" }, ` ${format.plural(one.lost_events, "event")} deleted unread`) : ""));
     const known = { state: row.state.toLowerCase(), generation: row.generation, retention: row.retention, streams,
       "last checkpoint": row.last_checkpoint || "none", checkpoints: row.waits.length ? waits(row) : "none waits", changed: format.ago(row.updated_ms) };
     renew(facts, ...Object.entries(known).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));

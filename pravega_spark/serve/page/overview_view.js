@@ -7,7 +7,7 @@ import * as format from "./format.js";
 
 const COLOURS = { critical: "bad", warning: "warn", note: "" };
 const KINDS = {
-  group_without_reader: "no reader", group_falling_behind: "falling behind", group_not_reading: "not reading",
+  group_without_reader: "no reader", group_falling_behind: "falling behind", group_lost_events: "lost events", group_not_reading: "not reading",
   group_changing: "not finished", group_stream_missing: "stream missing", group_damaged: "damaged", group_unreadable: "not readable",
   checkpoint_waits: "checkpoint waits", stream_damaged: "damaged", stream_unreadable: "not readable",
   transaction_lease: "transaction ends", transaction_expired: "transaction is over", retention_maximum: "near its maximum",
@@ -42,7 +42,7 @@ function list(answer) {
     [h("span", { class: "muted small" }, found.subject === "root" ? "" : `${found.subject} `), subject(found)],
     h("span", { class: `chip ${COLOURS[found.severity]}`, title: found.severity }, KINDS[found.kind] || found.kind),
     [h("b", {}, number(found)), " ", found.text],
-    h("span", { class: "muted" }, format.ago(found.looked_ms, answer.now_ms))]), { class: "rows" });
+    h("span", { class: "muted" }, format.ago(found.looked_ms, answer.now_ms))]), { class: "rows findings" });
 }
 
 function quiet(answer) {
@@ -50,6 +50,9 @@ function quiet(answer) {
   return h("div", { class: "empty" }, h("p", {}, h("b", {}, isWhole ? "Nothing needs attention" : "Nothing found so far")),
     isWhole ? "" : h("p", {}, "Not everything was looked at yet."));
 }
+
+/** A number that has its colour unless it is 0. */
+const coloured = (number, colour) => h("span", { class: number ? `count ${colour}` : "count" }, format.count(number));
 
 const looked = (part, name) => `${format.count(part.looked)} of ${format.plural(part.total, name)}`;
 
@@ -72,8 +75,8 @@ export function overviewView() {
     said.textContent = format.printable(`Looked at ${looked(answer.streams, "stream")} and ${looked(answer.groups, "reader group")}`
       + (Number.isFinite(oldest) ? `, the longest ago ${format.ago(oldest, answer.now_ms)}.` : "."));
     tiles.replaceChildren(
-      tile(format.count(answer.critical), "critical"),
-      tile(format.count(answer.warnings), answer.warnings === 1 ? "warning" : "warnings"),
+      tile(coloured(answer.critical, "bad"), "critical"),
+      tile(coloured(answer.warnings, "warn"), answer.warnings === 1 ? "warning" : "warnings"),
       tile(h("a", { href: "/streams", "data-link": true }, format.count(answer.streams.total)), "streams"),
       tile(h("a", { href: "/groups", "data-link": true }, format.count(answer.groups.total)), "reader groups"));
     findings.className = "";

@@ -9,6 +9,7 @@ const LEFT = 40;
 const BOTTOM = 34;
 const TOP = 8;
 const STEPS = 8;
+const SKEW_MS = 5000; // so much may the clocks of hosts differ
 
 /** Return the functions from a time to x: by the clock, or all epochs equally wide. */
 function scaleOf(data, width, byEpoch) {
@@ -52,7 +53,7 @@ const describe = (box) =>
   `Segment ${box.segment}: ${facts(box).map(([name, value]) => `${name} ${value}`).join(", ")}`;
 
 function boxOf(box, x, y, least, now, tip) {
-  const [left, right] = [Math.max(LEFT, x(box.start_ms)), x(box.end_ms ?? now)];
+  const [left, right] = [Math.max(LEFT, x(box.start_ms)), x(Math.min(box.end_ms ?? now, now))];
   const [top, bottom] = [y(box.high), y(box.low)];
   const [width, height] = [Math.max(1, right - left), Math.max(1, bottom - top)];
   const step = heat(box.events_per_second, least);
@@ -102,8 +103,22 @@ function legend(least, data) {
     data.omitted_epochs > 0 && h("span", {}, `· ${format.plural(data.omitted_epochs, "older epoch")} not shown`));
 }
 
+/** Return the data without what begins in the future, and a sentence of that, or null. */
+function untilNow(data) {
+  const isThere = (ms) => ms <= data.now_ms + SKEW_MS;
+  const epochs = data.epochs.filter((epoch) => isThere(epoch.created_ms));
+  if (epochs.length === data.epochs.length) return [data, null];
+  const first = data.epochs.find((epoch) => !isThere(epoch.created_ms));
+  const later = format.plural(data.epochs.length - epochs.length, "epoch");
+  return [{ ...data, epochs, segments: data.segments.filter((box) => isThere(box.start_ms)) },
+    `Not drawn: ${later} from ${format.when(first.created_ms)} on, in the future: the clock of a host that wrote was wrong.`];
+}
+
 /** Draw the picture into an element, as wide as that is. */
-export function drawPicture(element, data, { byEpoch, isRelative }) {
+export function drawPicture(element, every, { byEpoch, isRelative }) {
+  const [data, future] = untilNow(every);
+  const said = future && h("p", { class: "small muted" }, future);
+  if (!data.epochs.length) return element.replaceChildren(said);
   const tip = tipAt(element);
   const width = Math.max(320, element.clientWidth);
   const most = Math.max(...data.segments.map((box) => box.events_per_second ?? 0), 0);
@@ -114,5 +129,5 @@ export function drawPicture(element, data, { byEpoch, isRelative }) {
   const drawing = svg("svg", { class: "picture", viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, role: "group",
     "aria-label": `Segments over time: ${data.segments.length} segments in ${data.epochs.length} epochs` },
     axes(data, x, y, width), boxes);
-  element.replaceChildren(drawing, legend(least, data));
+  element.replaceChildren(drawing, legend(least, data), said || "");
 }

@@ -19,6 +19,7 @@ function scalingText(scaling) {
 export function streamView(scope, stream) {
   const base = `/api/streams/${encodeURIComponent(scope)}/${encodeURIComponent(stream)}`;
   const marks = h("span");
+  const trouble = h("div", { role: "status" });
   const tiles = h("div", { class: "tiles" });
   const traffic = trafficCards(base);
   const picture = h("div", { class: "loading" });
@@ -31,8 +32,21 @@ export function streamView(scope, stream) {
   let loadedAt = 0;
   let waiting = null;
   let details = null;
+  let shownMs = 0; // when what is shown was so
+  let problem = null;
+
+  /** Say why the stream cannot be read, and of when that is which goes on to be shown. */
+  function drawTrouble() {
+    const age = details && problem ? ` What is shown is of ${format.exactClock(shownMs)}, ${format.ago(shownMs)}.` : "";
+    trouble.replaceChildren(...(problem ? [h("p", { class: "problem card" }, problem + age)] : []));
+    grid.hidden = problem !== null && !details;
+  }
 
   function drawRow(row) {
+    problem = row.problem;
+    if (problem === null) shownMs = Date.now();
+    drawTrouble();
+    if (problem !== null) return marks.replaceChildren(stateChip(row.state));
     marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ",
       row.future_ms && h("span", { class: "chip warn", title: "Times of commits never decrease, so those of this log tell nothing until then." },
         `a commit of the future: ${format.when(row.future_ms)}`) || "", " ", ...tagChips(row.tags));
@@ -74,7 +88,8 @@ export function streamView(scope, stream) {
       drawFacts();
       panels.segments(details.segments);
     } catch (error) {
-      grid.replaceChildren(h("p", { class: "problem card" }, error.message));
+      problem = error.message;
+      drawTrouble();
       return;
     }
     get(`${base}/segments`).then((found) => { data = found; drawSegments(); })
@@ -100,20 +115,21 @@ export function streamView(scope, stream) {
     stream: `${scope}/${stream}`,
     up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), trouble, tiles, grid),
     begin(signal) {
       load();
       traffic.begin(signal);
       new ResizeObserver(drawSegments).observe(grid);
-      const timer = setInterval(() => panels.age(), 10000);
+      const timer = setInterval(() => (problem === null ? panels.age() : drawTrouble()), 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },
     reload: load,
     onRows(rows) {
       const row = rows.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
-      if (details) { details.row = row; drawRow(row); }
-      if (version !== null && row.version !== version) soon();
+      const isBack = problem !== null && row.problem === null;
+      drawRow(row);
+      if (row.problem === null && (isBack || (version !== null && row.version !== version))) soon();
     },
   };
 }

@@ -11,10 +11,10 @@ const COLUMNS = [
   ["rate", "Events/s", "num", (row) => row.events_per_second ?? -1],
   [null, "Last hour", ""],
   ["bytes", "Bytes/s", "num", (row) => row.bytes_per_second ?? -1],
-  ["events", "Events", "num", (row) => row.events],
-  ["size", "Size", "num", (row) => row.size_bytes],
-  ["segments", "Segments", "num", (row) => row.segments],
-  ["updated", "Last commit", "num", (row) => row.updated_ms],
+  ["events", "Events", "num", (row) => row.events ?? -1],
+  ["size", "Size", "num", (row) => row.size_bytes ?? -1],
+  ["segments", "Segments", "num", (row) => row.segments ?? -1],
+  ["updated", "Last commit", "num", (row) => row.updated_ms ?? -1],
 ];
 
 export const stateChip = (state) =>
@@ -65,14 +65,14 @@ export function streamsView() {
     return h("tr", { "data-stream": name },
       value("Stream", "name", h("span", { class: "muted" }, `${row.scope}/`),
         h("a", { class: "row", href: format.link("streams", row.scope, row.stream), "data-link": true }, row.stream),
-        " ", stateChip(row.state), " ", tagChips(row.tags)),
+        " ", h("span", { title: row.problem || null }, stateChip(row.state)), " ", tagChips(row.tags)),
       value("Events/s", "num", format.rate(row.events_per_second)),
       value("Last hour", "trend", row.series.length ? spark(row.series, name) : "–"),
       value("Bytes/s", "num", row.bytes_per_second === 0 ? "0" : format.bytes(row.bytes_per_second)),
       value("Events", "num", format.count(row.events)),
       value("Size", "num", format.bytes(row.size_bytes)),
       value("Segments", "num", format.count(row.segments)),
-      value("Last commit", "num muted", format.ago(row.updated_ms)));
+      value("Last commit", "num muted", row.updated_ms === null ? "–" : format.ago(row.updated_ms)));
   }
 
   function draw() {
@@ -121,6 +121,7 @@ export function streamsView() {
   }
 
   async function loadUpkeep() {
+    await get("/api/attention").catch(() => null); // what is overdue goes by what the looks have found
     overview = await get("/api/overview").catch(() => null);
     const late = overview?.maintenance.filter((kind) => kind.is_overdue).map((kind) => kind.kind) || [];
     upkeep.replaceChildren(late.length && overview.streams

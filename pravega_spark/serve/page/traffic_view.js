@@ -37,8 +37,10 @@ export function trafficCards(base) {
         if (last !== NAMES.get(range.chosen)) return;
         for (const { key, name, colour, update } of drawn)
           update({ times_ms: found.times_ms, series: [{ name, values: found[key], colour }], newest: key !== "size_bytes" && meanOf(found.times_ms) });
-        const isGap = found.events_per_second.includes(null);
-        say(POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : ""));
+        const { created_ms: created, times_ms: times } = found;
+        const isGap = found.events_per_second.some((value, index) => value === null && times[index] >= created);
+        say(POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : "")
+          + (created > times[0] ? `; the stream was created ${format.when(created)}` : ""));
         if (found.is_reading) pause = 2000;
       } catch (error) {
         say(error.message);

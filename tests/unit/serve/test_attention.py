@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pravega_spark import RetentionPolicy, StreamConfiguration
+from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.engine.state.maintenance_table import FinishedRun, open_maintenance
 from pravega_spark.reader_groups.leases import ReaderLeases
@@ -122,7 +122,9 @@ def test_a_young_root_is_not_told_that_its_maintenance_is_overdue(root: CountedR
 def test_a_group_that_holds_data_without_a_reader_is_critical_after_a_minute(
     root: CountedRoot,
 ) -> None:
-    root.manager.create_stream("nyc/f")
+    root.manager.create_stream(
+        "nyc/f", StreamConfiguration(retention=RetentionPolicy.by_consumption("1 s"))
+    )
     root.manager.create_reader_group("nyc/held", ["nyc/f"], retention="automatic")
     root.manager.create_reader_group("nyc/loose", ["nyc/f"])
     write(root, "nyc/f", 7)
@@ -135,6 +137,8 @@ def test_a_group_that_holds_data_without_a_reader_is_critical_after_a_minute(
             "nyc/loose": ("warning", 7.0),
         }
         assert found["findings"][0]["name"] == "nyc/held"  # the worst first
+        assert rows["nyc/held"]["text"].endswith("; the streams keep them for it")
+        assert "keep" not in rows["nyc/loose"]["text"]
         listed = {r["group"]: r for r in client.get("/api/groups").json()["groups"]}
     assert {name: row["status"] for name, row in listed.items()} == {
         "held": "no reader",
@@ -260,7 +264,10 @@ def test_a_group_keeps_what_it_reads_of_other_streams_when_one_is_deleted(
     root.manager.delete_stream("nyc/b")
     with page(root) as client:
         found = look(client, root, 120)
-        assert "nyc/b" in only(found, "group_stream_missing")["text"]
+        missing = only(found, "group_stream_missing")
+        assert (missing["number"], missing["unit"]) == (1, "streams")
+        assert missing["text"].startswith("of the group was deleted")  # 1 stream of the group ...
+        assert "nyc/b" in missing["text"]
         details = group(client, "nyc/g")
     assert details["row"]["lag_events"] == 5
     assert {s["stream"]: (s["lag_events"], s["problem"]) for s in details["streams"]} == {
@@ -366,6 +373,7 @@ def test_a_commit_in_the_future_is_found_and_says_how_far(root: CountedRoot) -> 
         finding = only(look(client, root), "clock_ahead")
     assert (finding["subject"], finding["name"]) == ("stream", "nyc/f")
     assert round(finding["number"] / HOUR, 1) == 2.0
+    assert finding["text"].startswith("ahead of now is the newest commit")  # 2 h ahead of now ...
 
 
 def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoot) -> None:
@@ -378,7 +386,9 @@ def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoo
     root.store.put(f"lost/_scope/{first}", b"torn")
     with page(root) as client:
         found = look(client, root)
-        assert only(found, "stream_damaged")["name"] == "nyc/torn"
+        torn = only(found, "stream_damaged")
+        assert (torn["name"], torn["number"], torn["unit"]) == ("nyc/torn", 1, "streams")
+        assert torn["text"].startswith("cannot be read: ")  # 1 stream cannot be read: ...
         assert only(found, "scope_damaged")["name"] == "lost"
         assert (found["critical"], found["quiet"]) == (2, False)
         assert client.get("/api/streams").json()["total"] == 2
@@ -412,6 +422,21 @@ def test_runs_that_failed_say_at_how_many_streams_and_where(root: CountedRoot) -
         finding = only(look(client, root), "maintenance_failed")
     assert (finding["number"], finding["unit"]) == (1, "streams")
     assert "stream nyc/f: StoreError: full" in finding["text"]
+
+
+def test_the_overview_says_of_no_other_kind_that_it_is_overdue_than_the_findings(
+    root: CountedRoot,
+) -> None:
+    root.manager.create_stream("nyc/f")
+    with page(root) as client:
+        for hours, expected in ((0.01, set()), (24, {"sweeping"})):
+            found = look(client, root, hours * HOUR)["findings"]
+            told = {
+                f["text"].rpartition(" ")[2] for f in found if f["kind"] == "maintenance_overdue"
+            }
+            rows = client.get("/api/overview").json()["maintenance"]
+            late = {row["kind"] for row in rows if row["is_overdue"]}
+            assert late == told == expected
 
 
 # --------------------------------------------------------------------------- a group's curves
@@ -508,21 +533,26 @@ def test_the_age_against_the_maximum_is_that_of_the_oldest_unread_event(root: Co
         assert "of the retention's maximum is unread by nyc/slow" in finding["text"]
 
 
+def tear_chunks(root: CountedRoot, stream: str) -> None:
+    for entry in root.store.list(f"{stream}/events"):
+        if entry.key.endswith(".parquet") and "_delta_log" not in entry.key:
+            root.store.put(entry.key, b"torn")
+
+
 def test_the_oldest_unread_event_is_read_once_for_a_position(root: CountedRoot) -> None:
     root.manager.create_stream("nyc/f", StreamConfiguration(retention=AGING))
     root.manager.create_reader_group("nyc/slow", ["nyc/f"], retention="automatic")
     write(root, "nyc/f", 15)
+    tear_chunks(root, "nyc/f")  # so that no cache has it
     with page(root) as client:
-        look(client, root, 550)
-        look(client, root)
-        root.store.taken()
-        look(client, root)
-        again = root.store.taken()
-        root.manager.update_stream("nyc/f", StreamConfiguration(retention=None))
-        look(client, root)
-        root.store.taken()
-        look(client, root)
-        assert again <= root.store.taken()
+        calls = []
+        for seconds in (400, 3, 140, 3, 3):  # from the third on the maximum may be near
+            look(client, root, seconds)
+            root.store.taken()
+            root.runtime.sleep(3)
+            client.get("/api/attention")
+            calls.append(root.store.taken())
+    assert calls[1] == calls[3] == calls[4]
 
 
 def test_an_age_that_cannot_be_read_is_told_as_the_least_that_it_is(root: CountedRoot) -> None:
@@ -532,10 +562,77 @@ def test_an_age_that_cannot_be_read_is_told_as_the_least_that_it_is(root: Counte
     root.runtime.sleep(100)
     write(root, "nyc/f", 3)
     root.manager.retention("nyc/f").run()
-    for entry in root.store.list("nyc/f/events"):
-        if entry.key.endswith(".parquet") and "_delta_log" not in entry.key:
-            root.store.put(entry.key, b"torn")
+    tear_chunks(root, "nyc/f")
     with page(root) as client:
         finding = only(look(client, root, 520), "retention_maximum")
     assert (finding["number"], finding["severity"]) == (pytest.approx(0.87, 0.02), "warning")
     assert "of the retention's maximum, or more, is unread by nyc/slow" in finding["text"]
+
+
+# --------------------------------------------------------------------- what is kept, ended or lost
+
+
+def test_a_stream_by_size_keeps_nothing_for_a_group_and_says_what_it_lost(
+    root: CountedRoot,
+) -> None:
+    policy = RetentionPolicy.by_size("1 KB")
+    root.manager.create_stream("nyc/f", StreamConfiguration(retention=policy))
+    root.manager.create_reader_group("nyc/held", ["nyc/f"], retention="automatic")
+    write(root, "nyc/f", 14, size=100)
+    root.runtime.sleep(100)
+    root.manager.retention("nyc/f").run()
+    write(root, "nyc/f", 16, size=100)
+    root.runtime.sleep(100)
+    root.manager.retention("nyc/f").run()
+    with page(root) as client:
+        found = look(client, root, 100)
+        lost = only(found, "group_lost_events")
+        unread = only(found, "group_without_reader")
+        (stream,) = group(client, "nyc/held")["streams"]
+    assert lost["number"] == 30 - unread["number"] == stream["lost_events"] > 0
+    assert lost["text"].startswith("lost in nyc/f: deleted")
+    assert unread["severity"] == "warning"
+    assert "keep" not in unread["text"]
+
+
+def test_a_transaction_past_its_end_is_told_when_the_run_that_ends_it_is_overdue(
+    root: CountedRoot,
+) -> None:
+    root.manager.create_stream("nyc/f")
+    record = open_maintenance(root.store, root.runtime)
+
+    def run(age_ms: int) -> None:
+        ended_ms = root.runtime.now_ms() - age_ms
+        done = FinishedRun("job", ended_ms, ended_ms, 1, 0, {})
+        record.finish(MaintenanceKind.TRANSACTIONS, [None], done)
+
+    with page(root) as client:
+        writer = root.manager.create_transactional_writer("nyc/f", "dying")
+        transaction = writer.begin_transaction(lease="30 s")
+        run(0)
+        assert "transaction_expired" not in kinds(look(client, root, 34))
+        ended = only(look(client, root, 400), "transaction_expired")
+        assert ended["text"].endswith("the next run of transactions is overdue")
+        run(0)
+        ended = only(look(client, root, 15), "transaction_expired")
+        assert ended["text"].endswith("the last run of transactions did not end it")
+        transaction.abort()
+        writer.close()
+
+
+def test_what_has_nothing_unread_has_no_age(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f", StreamConfiguration(ScalingPolicy.fixed(2)))
+    root.manager.create_reader_group("nyc/g", ["nyc/f"])
+    with page(root) as client, root.manager.reader_group("nyc/g").create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        empty = group(client, "nyc/g")
+        assert empty["row"]["lag_seconds"] is None
+        assert [row["lag_seconds"] for row in empty["readers"]] == [None]
+        write(root, "nyc/f", 3)
+        root.runtime.sleep(20)
+        found = group(client, "nyc/g")
+    assert sorted((row["lag"], row["lag_seconds"] is None) for row in found["segments"]) == [
+        (0, True),
+        (3, False),
+    ]
+    assert found["row"]["lag_seconds"] == pytest.approx(20, abs=1)

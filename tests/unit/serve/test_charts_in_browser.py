@@ -99,3 +99,30 @@ def test_a_lone_slow_segment_is_red_only_when_segments_are_compared(drawn: Brows
     assert "under 0.10" in its_legend
     assert "10K+" in its_legend
     assert "0.11+" in other_legend
+
+
+FUTURE = """
+import('/static/picture.js').then(({ drawPicture }) => {
+  const segment = (name, start_ms) => ({ segment: name, low: 0, high: 1, start_ms, end_ms: null,
+    events: 9, size_bytes: 9, readable_events: 9, events_per_second: 1, is_active: true });
+  const main = document.querySelector('main');
+  const [now_ms, later] = [Date.UTC(2026, 0, 1), Date.UTC(2030, 0, 1)];
+  return [[now_ms - 10000, later], [later]].map((times) => {
+    const data = { now_ms, start_ms: times[0], omitted_epochs: 0,
+      epochs: times.map((created_ms, epoch) => ({ epoch, created_ms })),
+      segments: times.map((time, number) => segment(`${number}#0`, time)) };
+    drawPicture(main, data, { byEpoch: false, isRelative: false });
+    return [main.querySelectorAll('g[data-segment]').length, main.textContent];
+  });
+})
+"""
+
+
+def test_segments_of_the_future_are_not_drawn_and_the_picture_says_why(
+    drawn: BrowserTab,
+) -> None:
+    (some, beside), (none, alone) = drawn.run(FUTURE)
+    assert (some, none) == (1, 0)
+    for said in (beside, alone):
+        assert "Not drawn: 1 epoch from" in said
+        assert "2030" in said

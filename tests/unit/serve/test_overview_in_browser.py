@@ -69,6 +69,30 @@ def test_a_root_in_which_all_is_well_is_quiet(tmp_path: Path, tab: BrowserTab) -
         assert tab.run("document.querySelectorAll('main .chip').length") == 0
 
 
+def test_a_long_name_leaves_room_for_what_is_said_and_warnings_have_their_colour(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    for stream in ("f", "n" * 250):
+        manager.create_stream(f"nyc/{stream}")
+        log = tmp_path / "root" / "nyc" / stream / "events" / "_delta_log"
+        (log / f"{0:020d}.json").write_text("torn")
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/")
+        tab.wait_for("document.querySelectorAll('.findings tbody tr').length === 2")
+        what, whole = (
+            tab.run(f"document.querySelector('.findings {part}').clientWidth")
+            for part in ("tbody td:nth-child(3)", "tbody")
+        )
+        assert what > 0.48 * whole
+        colours = [
+            tab.run(f"getComputedStyle(document.querySelector('.tile {number}')).color")
+            for number in (".count.bad", ".count:not(.bad)")
+        ]
+        assert colours[0] != colours[1]
+
+
 def test_old_links_to_the_list_of_streams_go_on_to_work(root: Path, tab: BrowserTab) -> None:
     current = "document.querySelector('[aria-current]').textContent"
     with page_server(root) as url:

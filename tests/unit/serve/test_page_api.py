@@ -270,8 +270,39 @@ def test_a_damaged_stream_is_a_row_and_hides_no_other(
         rows = get(client, "/api/streams")["streams"]
         states = [(row["stream"], row["state"]) for row in rows]
         assert states == [("good", "ACTIVE"), ("torn", "DAMAGED")]
+        told = {key for key, value in rows[1].items() if value not in (None, [])}
+        assert told == {"scope", "stream", "state", "problem"}, "nothing is claimed of it"
+        assert "nyc/torn" in rows[1]["problem"]
+        assert rows[0]["problem"] is None
         answer = client.get("/api/streams/nyc/torn")
         assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+
+
+def test_no_answer_about_damage_names_a_path_of_the_server(tmp_path: Path) -> None:
+    made = tmp_path / "a root"
+    manager = StreamManager(made)
+    manager.create_scope("nyc")
+    for name in ("nyc/chunk", "nyc/log"):
+        manager.create_stream(name)
+        with manager.create_writer(name) as writer:
+            writer.write_event(b"x", routing_key="k")
+    manager.create_reader_group("nyc/g", ["nyc/log"])
+    shutil.copytree(made, tmp_path / "the copy")
+    events = tmp_path / "the copy" / "nyc"
+    (events / "log" / "events" / "_delta_log" / f"{0:020d}.json").write_text("torn")
+    chunks = [c for c in (events / "chunk").rglob("*.parquet") if "_delta_log" not in str(c)]
+    assert chunks
+    for chunk in chunks:
+        chunk.write_text("torn")
+    with web_client(StreamManager(tmp_path / "the copy")) as client:
+        paths = ("streams/nyc/log", "streams/nyc/chunk/events", "attention", "groups/nyc/g")
+        texts = {path: client.get(f"/api/{path}").text for path in paths}
+    assert "nyc/log/events: version 0" in texts["streams/nyc/log"]
+    assert "nyc/chunk/events/" in texts["streams/nyc/chunk/events"]
+    assert "stream_damaged" in texts["attention"]
+    for path, text in texts.items():
+        assert str(tmp_path) not in text.replace("%20", " "), (path, text)
+        assert "the%20copy" not in text, (path, text)
 
 
 def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_again(

@@ -30,3 +30,32 @@ def test_the_newest_point_of_a_curve_says_of_how_long_it_is_the_mean(
         tab.press("Home")
         assert "mean of" not in tab.run("document.querySelector('.tip').innerText")
     assert tab.problems == []
+
+
+def test_the_page_of_a_stream_that_is_lost_keeps_what_it_showed_and_says_so(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("a")
+    manager.create_stream("a/fast")
+    with manager.create_writer("a/fast") as writer:
+        writer.write_events([b"x"] * 7, routing_key="k")
+    manager.close()
+    tiles = "document.querySelector('.tiles').innerText.replace(/\\s+/g, ' ')"
+    (folder,) = (path for path in (tmp_path / "root").rglob("fast") if path.is_dir())
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/streams/a/fast")
+        tab.wait_for(f"{tiles}.includes('7 readable events')")
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        folder.rename(folder.with_name("away"))
+        tab.wait_for(f"{TEXT}.includes('What is shown is of ')")
+        tab.wait_for("document.querySelector('.head .chip.bad')?.textContent === 'damaged'")
+        assert "7 readable events" in tab.run(tiles)
+
+        tab.open(f"{url}/streams/a/fast")  # now there is nothing to keep
+        tab.wait_for("document.querySelector('.problem.card')?.innerText.includes('fast')")
+        assert tab.run(tiles) == ""
+
+        folder.with_name("away").rename(folder)
+        tab.wait_for(f"{tiles}.includes('7 readable events')")
+        tab.wait_for("document.querySelector('.problem.card') === null")

@@ -123,6 +123,7 @@ def test_a_look_far_behind_costs_the_same_after_ten_times_the_commits() -> None:
 
 @pytest.mark.check
 def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> None:
+    world.clock.sleep(3_600)
     world.watch.look()
     for _ in range(5):  # until 41 minutes, and then four minutes of silence
         world.clock.sleep(8 * 60)
@@ -250,8 +251,8 @@ def test_a_stream_that_is_made_again_begins_anew(world: World) -> None:
     world.manager.create_stream("nyc/f")
     row = world.row()
     assert (row.events, row.size_bytes) == (0, 0)
-    assert set(row.series) == {0}
-    assert world.filled(DAY_MS).events_per_second == [0] * 288
+    assert row.series == [None] * 59 + [0]
+    assert world.filled(DAY_MS).events_per_second == [None] * 287 + [0]
 
 
 def test_a_truncation_lowers_the_size_and_no_rate(world: World) -> None:
@@ -289,6 +290,7 @@ def test_commits_behind_one_of_the_future_have_their_own_times(world: World) -> 
 @pytest.mark.check
 def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
     """Looks behind the watch: nothing else shows what it holds."""
+    world.watch.look()
     history = world.watch._history
     for _ in range(200):
         world.clock.sleep(3 * 3_600)
@@ -347,7 +349,8 @@ def test_the_page_gets_a_range_of_rates(
     world.write(600)
     world.clock.sleep(20)
     found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
-    assert {len(found[name]) for name in found if name != "is_reading"} == {points}
+    curves = [found[name] for name in found if name not in ("is_reading", "created_ms")]
+    assert {len(curve) for curve in curves} == {points}
     times = found["times_ms"]
     assert times[-1] == world.clock.now_ms()
     assert {later - earlier for earlier, later in pairwise(times[:-1])} == {width * 1_000}
@@ -426,3 +429,36 @@ def test_watched_minutes_are_those_of_the_commits(world: World, client: TestClie
     client.get("/api/streams/nyc/f")
     found = client.get("/api/streams/nyc/f/traffic?last=15m").json()
     assert {*found["events_per_second"][-30:]} == {0, 40}, "a commit is of one point alone"
+
+
+@pytest.mark.parametrize("range_name", ["15m", "1h", "24h"])
+def test_before_a_stream_existed_its_curves_have_a_gap(
+    world: World, client: TestClient, range_name: str
+) -> None:
+    world.clock.sleep(640)
+    found = client.get(f"/api/streams/nyc/f/traffic?last={range_name}").json()
+    told = {"existed": set(), "did not": set()}
+    for time, *values in zip(
+        found["times_ms"], found["events_per_second"], found["size_bytes"], strict=True
+    ):
+        told["existed" if time >= found["created_ms"] else "did not"] |= {*values}
+    assert told == {"existed": {0}, "did not": {None}}
+    assert not found["is_reading"]
+    if range_name == "1h":
+        row = client.get("/api/streams/nyc/f").json()["row"]
+        assert row["series"] == found["events_per_second"]
+
+
+def test_after_a_commit_of_the_future_no_rate_is_said_until_a_minute_was_watched(
+    world: World, client: TestClient
+) -> None:
+    world.clock.sleep(600)
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    world.write(7, StreamManager(world.manager.root, runtime=ahead))
+    for _ in range(16):
+        details = client.get("/api/streams/nyc/f").json()
+        assert details["row"]["events_per_second"] is None
+        assert details["row"]["bytes_per_second"] is None
+        assert details["segments"][0]["events_per_second"] is None
+        world.clock.sleep(3.5)
