@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants lint linters classes docs bench dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants model lint linters classes docs bench dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -61,20 +61,18 @@ quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store
 check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-# The two parts run side by side: what the heavy one waits, the light one computes.
 test: setup ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
 	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
-	@$(MAKE) --no-print-directory --jobs 2 heavy light
+	@$(MAKE) --no-print-directory light
+	@$(MAKE) --no-print-directory heavy
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
 light:
-	nice $(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(if $(ARGS),,--cov --cov-report=) $(ARGS)
+	$(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(if $(ARGS),,--cov --cov-report=) $(ARGS)
 
-# Its lines come when it is done, so that those of the two parts are not mixed.
 heavy:
-	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS) >$(REPORTS)/heavy.txt 2>&1 && \
-	status=0 || status=$$?; cat $(REPORTS)/heavy.txt; exit $$status
+	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)
@@ -84,6 +82,9 @@ long: setup classes ## the tests that have a long form, at full size: about an h
 
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about seven minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
+
+model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: about five minutes
+	$(BIN)/python docs/model/check.py
 
 # The classes of Spark, which the JVMs of the tests map into memory, unless this Java finds them recorded.
 classes: $(JAR)

@@ -38,10 +38,12 @@ FLAT, UNEVEN = 1.3, 2.0
 UNEVEN_COSTS = (
     *("bytes read", "open and read the tail", "stream info", "domain bytes"),
     *("sweep of the scope", "list streams", "settings", "open the history", "state file"),
+    "retention decision",
 )
 """The commit of a truncation is large, the epochs that a lagging reader needs are in the state, the
 newest files are in more layers after a compaction, tables with few commits are cleaned now and
-then, and state files tell what was removed since the checkpoint."""
+then, state files tell what was removed since the checkpoint, and a decision reads each range of
+commits once, however much of it its searches share (538, 817 and 522 calls at three ages)."""
 BOUNDED = {"history files": 160}
 """The history keeps what left the state, in files whose number grows with the logarithm of that."""
 
