@@ -437,7 +437,7 @@ def test_before_a_stream_existed_its_curves_have_a_gap(
 ) -> None:
     world.clock.sleep(640)
     found = client.get(f"/api/streams/nyc/f/traffic?last={range_name}").json()
-    told = {"existed": set(), "did not": set()}
+    told: dict[str, set[float | None]] = {"existed": set(), "did not": set()}
     for time, *values in zip(
         found["times_ms"], found["events_per_second"], found["size_bytes"], strict=True
     ):
