@@ -338,7 +338,8 @@ def test_a_key_reads_only_the_segments_that_it_hashes_to() -> None:
         page = get(client, EVENTS, key="key-3", order="oldest", at="head")
         assert [event["text"] for event in page["events"]] == [str(n) for n in range(3, 400, 50)]
         assert {event["segment"] for event in page["events"]} == {f"{place}#0"}
-        assert counted.gets()[0] == page["looked"]["chunks"] == 1
+        assert counted.gets()[0] == page["looked"]["chunks"]
+        assert page["looked"]["chunks"] < 20, "each of twenty segments has a chunk or more"
 
 
 # ------------------------------------------------------------------------------- what events hold
