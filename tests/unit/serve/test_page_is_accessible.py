@@ -44,7 +44,10 @@ PAGES = {
     "/nowhere": "no such page",
 }
 """The pages, with a text that each shows once it has its data."""
-SETTLED = "!document.querySelector('.loading') && document.getElementById('live').dataset.state"
+SETTLED = (
+    "![...document.querySelectorAll('.loading')].some(element => element.offsetParent) && "
+    "document.getElementById('live').dataset.state"
+)
 OUTSIDE = """[...document.querySelectorAll('main *')].filter(element => {
   const {left, right, width} = element.getBoundingClientRect();
   let at = element.parentElement;
