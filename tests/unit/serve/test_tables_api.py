@@ -234,7 +234,7 @@ def test_the_calls_of_a_page_do_not_grow_with_the_table() -> None:
 
     few, many = calls(1_000), calls(10_000)
     assert many[1] == few[1] < 6
-    assert many[0] < few[0] + 32  # the log is opened: by commits, not by entries
+    assert many[0] < 3 * few[0]  # the log is opened: by commits, which vary, not by entries
 
 
 def test_changes_are_puts_and_removals_with_the_way_back() -> None:
