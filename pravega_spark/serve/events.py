@@ -150,6 +150,16 @@ def refuse_hidden(*, hide_events: bool) -> Callable[[], None]:
     return refuse
 
 
+def saved_as(data: bytes, name: str) -> Response:
+    """Return an answer that a browser saves as a file; what no file may be called becomes ``-``."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="{plain}"'},
+    )
+
+
 HIDDEN: Final[dict[int | str, dict[str, Any]]] = {403: {"description": "Events are hidden"}}
 Position = Annotated[
     str | None,
@@ -257,13 +267,8 @@ def _add_event(routes: APIRouter, answers: StreamAnswers) -> None:
             )
         is_row = isinstance(event, RowEvent)
         data = row_text(event.data).encode() if is_row else event.data
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{name}-{segment_text(rng.segment_id)}")
-        named = f"{plain}-{rng.start}.{'json' if is_row else 'bin'}"
-        return Response(
-            data,
-            media_type="application/octet-stream",
-            headers={"Content-Disposition": f'attachment; filename="{named}"'},
-        )
+        ending = "json" if is_row else "bin"
+        return saved_as(data, f"{name}-{segment_text(rng.segment_id)}-{rng.start}.{ending}")
 
 
 def page_of_events(

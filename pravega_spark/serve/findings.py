@@ -46,11 +46,11 @@ def stream_findings(
     if facts.problem:
         what = "stream_damaged" if facts.is_damaged else "stream_unreadable"
         severity = CRITICAL if facts.is_damaged else WARNING
-        yield _of_stream(facts, severity, what, 1, "streams", f"cannot be read: {facts.problem}")
+        yield _finding(facts, severity, what, 1, "streams", f"cannot be read: {facts.problem}")
         return
     ahead_ms = facts.committed_ms - now_ms
     if ahead_ms > CLOCK_SKEW_MS:
-        yield _of_stream(
+        yield _finding(
             facts,
             WARNING,
             "clock_ahead",
@@ -67,7 +67,7 @@ def stream_findings(
         if part >= 1:
             text += ": the next run of retention deletes what it has not read"
         severity = CRITICAL if part >= 1 else WARNING
-        yield _of_stream(facts, severity, "retention_maximum", part, "part", text)
+        yield _finding(facts, severity, "retention_maximum", part, "part", text)
 
 
 def _lease_findings(
@@ -85,7 +85,7 @@ def _lease_findings(
     why = _why_open(ended[0], facts.name, now_ms, infos) if ended else None
     if why is not None:
         first = ended[0]
-        yield _of_stream(
+        yield _finding(
             facts,
             WARNING,
             "transaction_expired",
@@ -96,7 +96,7 @@ def _lease_findings(
     if near:
         first = near[0]
         limit = "maximum execution time" if first.is_limit else "lease"
-        yield _of_stream(
+        yield _finding(
             facts,
             WARNING,
             "transaction_lease",
@@ -128,18 +128,21 @@ def _leased(writer: str | None, count: int) -> str:
     return named if count == 1 else f"{named}, and {count - 1} more"
 
 
-def _of_stream(
-    facts: StreamFacts, severity: str, kind: str, number: float, unit: str, text: str
+def _finding(
+    about: StreamFacts | GroupSeen, severity: str, kind: str, number: float, unit: str, text: str
 ) -> Finding:
+    subject, name = (
+        ("stream", about.name) if isinstance(about, StreamFacts) else ("group", about.state.group)
+    )
     return Finding(
         severity=severity,
         kind=kind,
-        subject="stream",
-        name=facts.name,
+        subject=subject,
+        name=name,
         number=round(number, 3),
         unit=unit,
         text=text,
-        looked_ms=facts.looked_ms,
+        looked_ms=about.looked_ms,
     )
 
 
@@ -151,15 +154,15 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
     events, status = seen.events, seen.status
     if status == "changing" and seen.idle_seconds > CHANGING_SECONDS:
         text = "since its creation or reset began, which nobody has finished: its readers wait"
-        yield _of_group(seen, WARNING, "group_changing", seen.idle_seconds, "seconds", text)
+        yield _finding(seen, WARNING, "group_changing", seen.idle_seconds, "seconds", text)
     for lag in seen.lags.values():
         if lag.problem:
             gone = "was deleted, or made again" if lag.problem == "deleted" else "cannot be read"
             text = f"of the group {gone}: {lag.stream}"
-            yield _of_group(seen, WARNING, "group_stream_missing", 1, "streams", text)
+            yield _finding(seen, WARNING, "group_stream_missing", 1, "streams", text)
         if lag.lost:
             text = f"lost in {lag.stream}: deleted at its head before the group read that far"
-            yield _of_group(seen, WARNING, "group_lost_events", lag.lost, "events", text)
+            yield _finding(seen, WARNING, "group_lost_events", lag.lost, "events", text)
     if status != "finished" and not seen.readers_alive and events:
         yield from _readerless(seen, events)
     if status == "falling behind" and seen.progress is not None and events:
@@ -167,15 +170,15 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
             f"unread, and more each minute: {seen.progress.read:.3g} events/s are read, "
             f"{seen.progress.written:.3g} written"
         )
-        yield _of_group(seen, WARNING, "group_falling_behind", events, "events", text)
+        yield _finding(seen, WARNING, "group_falling_behind", events, "events", text)
     if status == "not reading" and events:
         text = "unread, and its readers, which are there, read none"
-        yield _of_group(seen, CRITICAL, "group_not_reading", events, "events", text)
+        yield _finding(seen, CRITICAL, "group_not_reading", events, "events", text)
     yield from _waiting(seen)
     if seen.updated_ms > now_ms + CLOCK_SKEW_MS:
         ahead = (seen.updated_ms - now_ms) / 1_000
         text = "ahead of now is the newest commit: the clock of a reader's host was wrong"
-        yield _of_group(seen, WARNING, "clock_ahead", ahead, "seconds", text)
+        yield _finding(seen, WARNING, "clock_ahead", ahead, "seconds", text)
 
 
 def _readerless(seen: GroupSeen, events: int) -> Iterator[Finding]:
@@ -192,7 +195,7 @@ def _readerless(seen: GroupSeen, events: int) -> Iterator[Finding]:
     elif kept:
         text += f"; of them {', '.join(kept[:3])} keeps what it has for it"
     severity = CRITICAL if kept else WARNING
-    yield _of_group(seen, severity, "group_without_reader", events, "events", text)
+    yield _finding(seen, severity, "group_without_reader", events, "events", text)
 
 
 def _waiting(seen: GroupSeen) -> Iterator[Finding]:
@@ -207,22 +210,7 @@ def _waiting(seen: GroupSeen) -> Iterator[Finding]:
     silent = [reader for reader in first.readers if reader in seen.silent]
     if silent:
         text += f"; {silent[0]} is silent"
-    yield _of_group(seen, WARNING, "checkpoint_waits", first.seconds, "seconds", text)
-
-
-def _of_group(
-    seen: GroupSeen, severity: str, kind: str, number: float, unit: str, text: str
-) -> Finding:
-    return Finding(
-        severity=severity,
-        kind=kind,
-        subject="group",
-        name=seen.state.group,
-        number=round(number, 3),
-        unit=unit,
-        text=text,
-        looked_ms=seen.looked_ms,
-    )
+    yield _finding(seen, WARNING, "checkpoint_waits", first.seconds, "seconds", text)
 
 
 def unreadable_group(name: str, problem: str, looked_ms: int, *, is_damaged: bool) -> Finding:

@@ -37,7 +37,18 @@ class CheckpointWait(BaseModel):
     seconds: float
 
 
-class GroupRow(BaseModel):
+class Pace(BaseModel):
+    """How fast a group, a reader of it or a segment is read and written; null is unknown."""
+
+    read_per_second: float | None
+    written_per_second: float | None
+    catch_up_seconds: float | None = Field(
+        description="Null if that is not known, if it keeps up, and if it never catches up."
+    )
+    never_catches_up: bool = Field(description="Whether it does not at these rates.")
+
+
+class GroupRow(Pace):
     """A reader group of a list; null is unknown."""
 
     scope: str
@@ -60,12 +71,6 @@ class GroupRow(BaseModel):
     lag_seconds: float | None = Field(
         description="Of a group whose page is open; null also if nothing is unread."
     )
-    read_per_second: float | None
-    written_per_second: float | None
-    catch_up_seconds: float | None = Field(
-        description="Null if that is not known, if it keeps up, and if it never catches up."
-    )
-    never_catches_up: bool = Field(description="Whether it does not at these rates.")
     waits: list[CheckpointWait]
     last_checkpoint: str | None
     updated_ms: int | None
@@ -81,7 +86,7 @@ class GroupsPage(BaseModel):
     next: str | None = Field(description="Give it as ``after`` for the next page.")
 
 
-class GroupSegmentRow(BaseModel):
+class GroupSegmentRow(Pace):
     """A segment of a group, and what is unread of it."""
 
     stream: str
@@ -94,15 +99,9 @@ class GroupSegmentRow(BaseModel):
     lag: int | None
     lag_bytes: int | None
     lag_seconds: float | None
-    read_per_second: float | None
-    written_per_second: float | None
-    catch_up_seconds: float | None = Field(
-        description="Null if that is not known, if it keeps up, and if it never catches up."
-    )
-    never_catches_up: bool = Field(description="Whether it does not at these rates.")
 
 
-class GroupReaderRow(BaseModel):
+class GroupReaderRow(Pace):
     """A reader of a group: its segments, what is unread of them, and how fast it reads."""
 
     reader: str
@@ -110,12 +109,6 @@ class GroupReaderRow(BaseModel):
     segments: int
     lag_events: int | None
     lag_seconds: float | None
-    read_per_second: float | None
-    written_per_second: float | None
-    catch_up_seconds: float | None = Field(
-        description="Null if that is not known, if it keeps up, and if it never catches up."
-    )
-    never_catches_up: bool = Field(description="Whether it does not at these rates.")
 
 
 class CurveLine(BaseModel):

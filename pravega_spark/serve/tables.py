@@ -65,6 +65,7 @@ from pravega_spark.serve.events import (
     looked_row,
     lost_row,
     refuse_hidden,
+    saved_as,
 )
 from pravega_spark.serve.rest import NOT_FOUND
 from pravega_spark.serve.served_root import ServedRoot
@@ -384,12 +385,7 @@ def _add_entries(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
             if change is None:
                 raise Refused(404, "NoSuchKey", f"table {state.name} has no entry of that key.")
             data = state.entries.value(change)
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", state.name)
-        return Response(
-            data,
-            media_type="application/octet-stream",
-            headers={"Content-Disposition": f'attachment; filename="{plain}-value.bin"'},
-        )
+        return saved_as(data, f"{state.name}-value.bin")
 
 
 def _add_changes(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
