@@ -74,5 +74,5 @@ def navigation() -> list[dict[str, Any]]:
         {"Operations": _OPERATIONS},
         {"Limits and promises": _TRUST},
         {"Reference": reference},
-        {"Inside": [*inside, {"Decisions": adr}]},
+        {"Inside": [*inside, "model/README.md", {"Decisions": adr}]},
     ]

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
+from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.event_writer import EventStreamWriter
@@ -20,6 +21,7 @@ from pravega_spark.metrics import measurement
 from pravega_spark.metrics.catalog import ROOT_METRICS
 from pravega_spark.metrics.prometheus import RootMetrics, root_metrics
 from pravega_spark.values.segments import StreamCut
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
@@ -195,6 +197,18 @@ def test_maintenance_shows_its_age_and_what_is_overdue(
     assert age < 600
     assert value("maintenance_overdue", **of) == 0
     assert value("maintenance_failed_streams", **of) == 0
+
+
+def test_maintenance_that_a_root_waits_for_since_days_is_overdue() -> None:
+    clock = FakeRuntime()
+    manager = manager_on(MemoryStore(clock_ms=clock.now_ms), clock)
+    manager.create_scope("s")
+    manager.create_stream("s/a")
+    clock.sleep(3 * 24 * 3_600)
+    manager.maintain(kinds=[MaintenanceKind.SCALING])
+    text = root_metrics(manager, cache=0).text().decode()
+    assert 'pravega_maintenance_overdue{kind="retention",scope=""} 1.0' in text
+    assert 'pravega_maintenance_overdue{kind="scaling",scope=""} 0.0' in text
 
 
 def watched(manager: StreamManager) -> tuple[StreamManager, Spy]:
