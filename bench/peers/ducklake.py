@@ -33,7 +33,9 @@ _COLUMNS = "routing_key VARCHAR, timestamp TIMESTAMPTZ, event BLOB"
 
 class DuckLake(Library):
     name = "DuckLake"
-    acknowledged = "DuckDB has fsynced its log of writes, which holds small writes themselves"
+    acknowledged = (
+        "DuckDB has fsynced its log, which holds small writes; files of larger ones are not"
+    )
     caveats = (
         f"Writes of up to {_INLINED:,} rows stay in the catalogue (data inlining), which is a file "
         "of DuckDB and so belongs to one process: 16 writers are threads.",

@@ -109,8 +109,10 @@ def load(path: Path) -> Record | None:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    """Return the commit's short name, with ``-dirty`` if the tree has changes."""
+    describe = ("describe", "--always", "--dirty", "--exclude=*")
+    command = ["git", "-C", str(Path(__file__).parent), *describe]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _machine() -> str:

@@ -84,7 +84,7 @@ def _alternate(each: Measure, peers: Sequence[Peer], size: str, tell: Tell) -> l
     reasons = {
         peer.name: (peer.cannot[each.name], False) for peer in peers if each.name in peer.cannot
     }
-    for number in range(-1 if _is_warmed(each, rounds) else 0, rounds):
+    for number in range(-1 if each.is_warmed else 0, rounds):
         for peer in able:
             if peer.name in reasons:
                 continue
@@ -104,11 +104,6 @@ def _alternate(each: Measure, peers: Sequence[Peer], size: str, tell: Tell) -> l
         for peer in peers
         for figure in each.shown
     ]
-
-
-def _is_warmed(each: Measure, rounds: int) -> bool:
-    """Return whether a round goes before: not where a round is all that there is time for."""
-    return each.name not in {"writers", "single_rows", "stored", "idle"}
 
 
 def _result(
