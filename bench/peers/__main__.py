@@ -24,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="by default all")
     parser.add_argument("--measures", nargs="+", metavar="NAME", help="by default all")
     parser.add_argument("--out", type=Path, default=Path("bench/out"), help="folder for results")
-    parser.add_argument("--keep", action="store_true", help="keep the run, and write the page")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep a run in which nothing failed, and write the page"
+    )
     parser.add_argument("--list", action="store_true", help="print all names and stop")
     parser.add_argument("--page", action="store_true", help="write the page from the run kept")
     options = parser.parse_args(argv)
@@ -62,12 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         context.close()
     record.save(made, options.out / "peers.json")
-    if options.keep:
+    if options.keep and not run.failures:
         record.save(made, record.KEPT)
         page.write()
     print(page.table(made))
     for failure in run.failures:
         print(f"failed: {failure}", file=sys.stderr)
+    if options.keep and run.failures:
+        print(f"Not kept: {options.out / 'peers.json'} has it all.", file=sys.stderr)
     return 1 if run.failures else 0
 
 

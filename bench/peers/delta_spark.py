@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -22,7 +21,7 @@ from bench.peers.peer import (
     quantiles,
     rows_then_aggregate,
 )
-from bench.peers.processes import WRITERS, load
+from bench.peers.processes import threads
 
 _LONGEST_SECONDS = 60.0
 
@@ -82,21 +81,8 @@ class DeltaSpark(Peer):
         return quantiles(found)
 
     def writers(self, limit: Limit) -> Found:
-        path, times = self._create("writers"), [[] for _ in range(WRITERS)]  # type: list[list[float]]
-        end = time.monotonic() + limit.seconds
-
-        def write(number: int) -> None:
-            while (before := time.monotonic()) < end:
-                self._save(self._rows(1), path)
-                times[number].append(time.monotonic() - before)
-
-        begun = time.monotonic()
-        threads = [threading.Thread(target=write, args=(n,)) for n in range(WRITERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return load(times, Limit(limit.calls, time.monotonic() - begun))
+        path = self._create("writers")
+        return threads(lambda _: self._save(self._rows(1), path), limit)
 
     def transaction(self, limit: Limit) -> Found:
         path = self._create("transactions")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -24,7 +22,7 @@ from bench.peers.peer import (
     rate,
     rows_then_aggregate,
 )
-from bench.peers.processes import WRITERS, load
+from bench.peers.processes import WRITERS, threads
 
 _INLINED = 1_000
 _BY_SPARK = "Spark has no reader or writer of DuckLake"
@@ -85,22 +83,12 @@ class DuckLake(Library):
 
     def writers(self, limit: Limit) -> Found:
         table = self._create("writers")
-        times: list[list[float]] = [[] for _ in range(WRITERS)]
-        end = time.monotonic() + limit.seconds
-
-        def write(number: int) -> None:
-            with self._lake.cursor() as connection:
-                while (before := time.monotonic()) < end:
-                    _insert(connection, table)
-                    times[number].append(time.monotonic() - before)
-
-        threads = [threading.Thread(target=write, args=(n,)) for n in range(WRITERS)]
-        begun = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return load(times, Limit(limit.calls, time.monotonic() - begun))
+        connections = [self._lake.cursor() for _ in range(WRITERS)]
+        try:
+            return threads(lambda number: _insert(connections[number], table), limit)
+        finally:
+            for connection in connections:
+                connection.close()
 
     def transaction(self, limit: Limit) -> Found:
         table = self._create("transactions")

@@ -107,10 +107,8 @@ class _Kafka(Peer):
     def versions(self) -> str:
         import confluent_kafka
 
-        return (
-            f"Kafka 4.1.0, confluent-kafka {confluent_kafka.version()[0]}, librdkafka "
-            f"{confluent_kafka.libversion()[0]}"
-        )
+        client = f"confluent-kafka {confluent_kafka.__version__}"
+        return f"Kafka 4.1.0, {client}, librdkafka {confluent_kafka.libversion()[0]}"
 
     def fill(self) -> None:
         self._filled = self._create("filled")
@@ -268,7 +266,7 @@ class _Kafka(Peer):
             while seen < rows:
                 assert time.monotonic() < deadline, f"{seen} of {rows} events of {topic}"
                 messages = consumer.consume(_RECEIVE, 0.1)
-                found.update(message.key() for message in messages)
+                found.update(message.key() or b"" for message in messages)
                 seen += len(messages)
         finally:
             consumer.close()

@@ -62,6 +62,7 @@ def _lines(run: Record) -> Iterator[str]:
             "**This run was a small one, which only shows that the command works: its figures are "
             "nothing to judge by.**"
         )
+        yield ""
     yield (
         f"Measured {about.day} at commit {about.commit}, in {about.minutes:.0f} minutes, with "
         f"{about.rows:,} events to read, on {about.machine}. The machine's load was "

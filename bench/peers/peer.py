@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,7 +34,6 @@ class Place:
     context: Context
     rows: int
     """The events that each peer is filled with."""
-    _shared: dict[str, object] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -44,8 +43,8 @@ class Place:
 class Peer:
     """A system that stores events.
 
-    Each measure is a method, or has a reason in ``cannot`` why there is no such thing. A method
-    measures one round. ``warm_up`` of the runner calls it once before.
+    Each measure is a method, which measures one round, or has a reason in ``cannot`` why there is
+    no such thing.
     """
 
     name: ClassVar[str]

@@ -24,11 +24,11 @@ PANELS = (
     ("backlog", "rate"),
     ("micro_batch", "p50"),
     ("to_delta", "delta_rs"),
-    ("single_rows", "aggregate"),
+    ("single_rows", "rate"),
 )
 _WIDTH, _GAP, _MARGIN = 440, 20, 20
 _ROW, _HEAD, _FOOT = 20, 52, 16
-_LABEL, _LEFT, _RIGHT = 104, 116, 344
+_LABEL, _LEFT, _RIGHT = 124, 138, 350
 _STYLE = """\
 <style>
   text { font-family: system-ui, "Segoe UI", Helvetica, Arial, sans-serif; font-size: 13px; fill: #1f2933; }
@@ -88,10 +88,11 @@ def _panel(
     measure: str, figure: str, rows: Sequence[Result], left: int, top: int, height: int
 ) -> Iterator[str]:
     shown = BY_NAME[measure].shown[figure]
+    title = shown.title[0].upper() + shown.title[1:]
     better = "more is better" if shown.more_is_better else "less is better"
     yield f'<g transform="translate({left} {top})">'
     yield f'<rect class="panel" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8"/>'
-    yield f'<text class="title" x="14" y="24">{escape(shown.title)}</text>'
+    yield f'<text class="title" x="14" y="24">{escape(title)}</text>'
     yield f'<text class="small" x="14" y="42">{escape(shown.unit)}, {better}</text>'
     lows = [math.log10(max(row.low or 0.0, 1e-9)) for row in rows]
     highs = [math.log10(max(row.high or 0.0, 1e-9)) for row in rows]

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bench.peers import environments, events, servers
 from bench.peers.peer import Absent, Found, Limit, Peer, quantiles
@@ -104,7 +104,7 @@ class Pravega(Peer):
 
     def writers(self, limit: Limit) -> Found:
         times = self._asked("writers", limit)
-        return load([[each / 1e3 for each in writer] for writer in times], limit)
+        return load([[each / 1e3 for each in writer] for writer in times])
 
     def transaction(self, limit: Limit) -> Found:
         return quantiles(self._asked("transaction", limit))
@@ -124,5 +124,5 @@ class Pravega(Peer):
     def idle(self, limit: Limit) -> Found:
         return servers.idle(servers.below(self._worker.process, _SERVER), limit)
 
-    def _asked(self, name: str, limit: Limit):  # type: ignore[no-untyped-def]
+    def _asked(self, name: str, limit: Limit) -> Any:
         return self._worker.ask(do=name, calls=limit.calls, seconds=limit.seconds)

@@ -1,4 +1,4 @@
-"""Processes beside a peer: 16 writers, and a reader at the tail."""
+"""Processes and threads beside a peer: 16 writers, and a reader at the tail."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.harness.tail_reader import TailReader, stamped
 from bench.harness.writer_load import WriterLoad
@@ -57,16 +58,34 @@ def writers(
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        return load([json.loads(process.communicate()[0]) for process in processes], limit)
+        return load([json.loads(process.communicate()[0]) for process in processes])
     finally:
         for process in processes:
             process.kill()
             process.communicate()
 
 
-def load(times: Sequence[Sequence[float]], limit: Limit) -> Found:
-    """Return the rate and the slowest hundredth of the seconds that writers waited."""
-    found = WriterLoad(limit.seconds, times, 0.0)
+def threads(write: Callable[[int], object], limit: Limit) -> Found:
+    """Run 16 threads that write for the seconds of the limit; raise what one of them raised."""
+    end = time.monotonic() + limit.seconds
+
+    def run(number: int) -> list[float]:
+        times: list[float] = []
+        while (before := time.monotonic()) < end:
+            write(number)
+            times.append(time.monotonic() - before)
+        return times
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return load(list(pool.map(run, range(WRITERS))))
+
+
+def load(times: Sequence[Sequence[float]]) -> Found:
+    """Return the rate of writers, and the slowest hundredth of the seconds that they waited.
+
+    Each wrote without a pause, so that its waits together are how long it wrote.
+    """
+    found = WriterLoad(max(map(sum, times)), times, 0.0)
     return {"rate": found.per_second, "p99": 1e3 * found.quantile(0.99)}
 
 

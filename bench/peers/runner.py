@@ -35,17 +35,23 @@ class Run:
 
     results: list[Result] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
+    unstarted: list[str] = field(default_factory=list)
+    """Of those that are absent: the peers that are here and did not start."""
 
     @property
     def failures(self) -> list[str]:
         """What failed, as ``peer: measure``."""
-        return [f"{r.peer}: {r.measure}" for r in self.results if r.is_failure]
+        failed = [
+            f"{result.peer}: {result.measure}" for result in self.results if result.is_failure
+        ]
+        return [*(f"{peer}: start" for peer in self.unstarted), *dict.fromkeys(failed)]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the results as plain values."""
         return [asdict(result) for result in self.results]
 
 
+_LONGEST_REASON = 300
 Tell = Callable[[str], None]
 
 
@@ -62,7 +68,11 @@ def started(peers: Sequence[Peer], run: Run, tell: Tell) -> Iterator[list[Peer]]
                 peer.fill()
             except Absent as absent:
                 run.absent[peer.name] = str(absent)
-                tell(f"{peer.name}: {absent}")
+            except Exception as error:
+                run.absent[peer.name] = _failed(error)
+                run.unstarted.append(peer.name)
+            if peer.name in run.absent:
+                tell(f"{peer.name}: {run.absent[peer.name]}")
                 continue
             had.append(peer)
         yield had
@@ -92,7 +102,7 @@ def _alternate(each: Measure, peers: Sequence[Peer], size: str, tell: Tell) -> l
             try:
                 once = getattr(peer, each.name)(limit)
             except Exception as error:
-                reasons[peer.name] = (f"failed: {type(error).__name__}: {error}"[:300], True)
+                reasons[peer.name] = (_failed(error), True)
                 tell(f"{peer.name}: {each.name}: {reasons[peer.name][0]}")
                 continue
             tell(f"{peer.name}: {each.name}: {_text(once)}{' (warm-up)' if number < 0 else ''}")
@@ -114,6 +124,10 @@ def _result(
         return Result(name, figure, peer, reason=text, is_failure=is_failure)
     values = [once[figure] for once in found]
     return Result(name, figure, peer, statistics.median(values), min(values), max(values))
+
+
+def _failed(error: Exception) -> str:
+    return f"failed: {type(error).__name__}: {error}"[:_LONGEST_REASON]
 
 
 def _text(found: Found) -> str:

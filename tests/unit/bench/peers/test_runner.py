@@ -92,7 +92,7 @@ def test_failed_measure_is_a_result_of_its_own_and_the_others_go_on(place: Place
     broken, sound = (r for r in run.results if r.figure == "p50")
     assert (broken.value, broken.reason) == (None, "failed: OSError: disk full")
     assert (sound.value, sound.reason) == (1, "")
-    assert run.failures == ["broken: append", "broken: append"]
+    assert run.failures == ["broken: append"]
 
 
 def test_peer_without_such_a_thing_says_why(place: Place) -> None:
@@ -118,6 +118,17 @@ def test_peer_that_cannot_be_had_is_named_with_its_reason(place: Place) -> None:
     assert run.absent == {"missing": "its jars were not fetched"}
     assert {result.peer for result in run.results} == {"sound"}
     assert stopped == ["missing"]
+
+
+def test_peer_that_does_not_start_is_a_failure_and_the_others_go_on(place: Place) -> None:
+    class Broken(peer_of("broken", dict)):  # type: ignore[misc]
+        def start(self) -> None:
+            raise OSError("no port is free")
+
+    run = run_of(place, Broken, peer_of("sound", lambda: {"p50": 1, "p99": 2}))
+    assert run.absent == {"broken": "failed: OSError: no port is free"}
+    assert run.failures == ["broken: start"]
+    assert {result.peer for result in run.results} == {"sound"}
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
