@@ -31,6 +31,7 @@ class DeltaSpark(Peer):
     acknowledged = "the commit's file is there; nothing is fsynced"
     caveats = (
         "local[2], two snapshot partitions. 16 writers are threads of one driver.",
+        "A round has time for a few of its writes, and their p99 is the slowest.",
         "Its idle cost is that of the session's JVM, which all Spark measures share.",
     )
     cannot: ClassVar[Mapping[str, str]] = {

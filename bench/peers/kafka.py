@@ -225,7 +225,7 @@ class _Kafka(Peer):
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         topic = f"{'synced' if self._topic else 'plain'}-{name}-{next(self._numbers)}"
-        admin = AdminClient({"bootstrap.servers": self._broker.servers})
+        admin = AdminClient({"bootstrap.servers": self._broker.servers, "log_level": 0})
         made = admin.create_topics([NewTopic(topic, partitions, 1, config=self._topic)])
         made[topic].result(_SECONDS)
         return topic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ _SCHEMA = pa.schema(
     {"routing_key": pa.string(), "timestamp": pa.timestamp("us", "UTC"), "event": pa.binary()}
 )
 _OPTIONS = {"file.format": "parquet", "file.compression": "zstd", "commit.max-retries": "10000"}
+
+logging.disable(logging.WARNING)  # of each race that is lost, and tried again
 
 
 def open_catalogue(warehouse: str) -> Any:
