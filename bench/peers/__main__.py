@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with runner.started(chosen, run, tell) as had:
             runner.measure(wanted, had, options.size, run, tell)
             made = record.Record.of(about, run, chosen, had)
+            record.save(made, options.out / "peers.json")
     finally:
         context.close()
-    record.save(made, options.out / "peers.json")
     if options.keep and not run.failures:
         record.save(made, record.KEPT)
         page.write()

@@ -119,7 +119,7 @@ MEASURES: Sequence[Measure] = (
     _measure(
         "to_delta",
         {
-            "delta_rs": Shown("acknowledgement to a Delta reader: delta-rs", "s"),
+            "delta_rs": Shown("acknowledgement to a Delta reader, delta-rs", "s"),
             "duckdb": Shown("the same: DuckDB", "s"),
             "spark": Shown("the same: Spark", "s"),
         },

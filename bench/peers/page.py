@@ -66,11 +66,16 @@ def _lines(run: Record) -> Iterator[str]:
     yield (
         f"Measured {about.day} at commit {about.commit}, in {about.minutes:.0f} minutes, with "
         f"{about.rows:,} events to read, on {about.machine}. The machine's load was "
-        f"{about.load_before:.1f} before. A figure is the median of the rounds, with the lowest "
-        "and the highest."
+        f"{about.load_before:.1f} before and {about.load_after:.1f} after. A figure is the "
+        "median of the rounds, with the lowest and the highest."
     )
     yield ""
     yield f"![Peers side by side, a panel for each measure](pictures/{PICTURE.name})"
+    yield ""
+    yield (
+        "Each dot is a median, on a logarithmic scale; its line goes from the lowest round to the "
+        "highest."
+    )
     yield ""
     yield table(run)
     yield ""
@@ -102,4 +107,6 @@ def _missing(run: Record) -> Iterator[str]:
 
 
 def _title(measure: str) -> str:
-    return next(iter(BY_NAME[measure].shown.values())).title.removesuffix(", p50")
+    """Return the name of a measure: that of its first figure, without its end."""
+    first = next(iter(BY_NAME[measure].shown.values())).title
+    return first.removesuffix(", p50").removesuffix(", delta-rs")
