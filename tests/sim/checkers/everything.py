@@ -12,6 +12,7 @@ from tests.sim.checkers import (
     heads,
     joint,
     key_values,
+    linearizable,
     once,
     order,
     presence,
@@ -28,6 +29,7 @@ CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
     for module in (
         *(refused, once, presence, order, batches, transactions, joint),
         *(readers, checkpoints, heads, key_values, conditions, fencing, watermarks, states),
+        linearizable,
     )
 }
 
