@@ -1,0 +1,54 @@
+"""The segments of a stream with their predecessors, and which positions lie before a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+ENDLESS = 1 << 62
+
+
+class Layout:
+    """Which segments come after which; without a record of it none comes after another."""
+
+    def __init__(self, predecessors: Mapping[str, Sequence[str]] | None = None) -> None:
+        given = predecessors or {}
+        self._above = {str(s): [str(p) for p in before] for s, before in given.items()}
+        self.ancestors = lru_cache(maxsize=None)(self._ancestors)
+
+    def _ancestors(self, segment: str) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = list(self._above.get(segment, []))
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self._above.get(one, [])
+        return frozenset(found)
+
+    def before(self, position: tuple[str, int], cut: Mapping[str, int]) -> bool:
+        """Return whether a position lies before a cut.
+
+        A segment that the cut does not name lies before it if one that it names came after it.
+        """
+        segment, offset = position
+        if segment in cut:
+            return offset < cut[segment]
+        return any(segment in self.ancestors(named) for named in cut)
+
+    def beyond(self, cut: Mapping[str, int], other: Mapping[str, int]) -> tuple[str, int] | None:
+        """Return a position that lies before ``cut`` and not before ``other``, if there is one.
+
+        In a segment that nobody can have finished, ENDLESS stands for its last event.
+        """
+        for segment, offset in cut.items():
+            if offset > 0 and not self.before((segment, offset - 1), other):
+                return segment, offset - 1
+            for earlier in self.ancestors(segment):
+                if not self.before((earlier, ENDLESS), other):
+                    return earlier, ENDLESS
+        return None
+
+    def follow(self, segments: Iterable[str]) -> list[str]:
+        """Return segments with each one after its ancestors."""
+        return sorted(segments, key=lambda segment: (len(self.ancestors(segment)), segment))
