@@ -343,7 +343,7 @@ def _simple_queue(empty: type[Exception]) -> type:
         def qsize(self) -> int:
             return len(self._items)
 
-        __class_getitem__ = classmethod(types.GenericAlias)
+        __class_getitem__: Any = classmethod(types.GenericAlias)
 
     return SimpleQueue
 

@@ -83,7 +83,7 @@ class Scheduler:
         self.current: Task | None = None
         self.failure: BaseException | None = None
         self.ended = False
-        self.dropped: list[object] = []
+        self.dropped: list[Task] = []
         """Tasks that never run again; a greenlet that is collected would run its handlers."""
 
     # What tasks call
@@ -191,15 +191,12 @@ class Scheduler:
         self._ready.extend(tasks)
 
     def stacks(self) -> str:
-        """Return where the tasks wait, for an error."""
+        """Return where the main threads of processes wait, for an error."""
         lines = []
         for task in self.dropped:
-            if not isinstance(task, Task) or task.greenlet is None or task.greenlet.dead:
-                continue
-            frame = task.greenlet.gr_frame
-            if frame is not None and getattr(task.owner, "alive", True):
-                where = traceback.format_stack(frame)[-6:]
-                lines.append(f"--- {task!r} waits at\n{''.join(where)}")
+            frame = task.greenlet.gr_frame if task.greenlet is not None else None
+            if frame is not None and task.name == "main" and task.owner.alive:
+                lines.append(f"{task!r} waits at\n{''.join(traceback.format_stack(frame)[-12:])}")
         return "".join(lines)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.sim.failures import report
 from tests.sim.running import Warm, total
 
-SEEDS = 40
+SEEDS = 60
 ALONE = (3, 17)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
@@ -181,7 +182,7 @@ def fencing_writer(token: str, rounds: int) -> Body:
         for _ in range(rounds):
             life.wait(draw.choice((0.1, 3.0)))
             mine = f"{token}{life.program.lives}"
-            life.call("fence", lambda mine=mine: stream.fence(mine), stream=STREAM, token=mine)
+            life.call("fence", partial(stream.fence, mine), stream=STREAM, token=mine)
             try:
                 writer = stream.create_writer(fencing_token=mine)
             except life.errors.PravegaSparkError:

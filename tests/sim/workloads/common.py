@@ -67,4 +67,4 @@ def record_layout(life: Life, name: str = STREAM) -> None:
                     found[text] = [str(one.segment_id) for one, _ in above]
         return found
 
-    life.call("layout", layout, stream=name)
+    life.call("layout", layout, told=dict, stream=name)

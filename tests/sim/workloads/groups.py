@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
@@ -28,7 +29,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
             reader_id = f"{life.name}-{session}"
             joined, reader = life.call(
                 "join",
-                lambda reader_id=reader_id: group.create_reader(reader_id, lease="10 s"),
+                partial(group.create_reader, reader_id, lease="10 s"),
                 group=GROUP,
                 reader=reader_id,
                 acknowledge=acknowledge,
@@ -89,7 +90,10 @@ def checkpointer(rounds: int) -> Body:
 
             def checkpoint(name: str = name) -> Any:
                 future = manager.reader_group(GROUP).initiate_checkpoint(name)
-                return future.result(30.0)
+                try:
+                    return future.result(30.0)
+                except TimeoutError:
+                    raise life.errors.CheckpointFailed("it took too long") from None
 
             def told(found: Any) -> Any:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tests.sim.programs import Body, Life, Program
 from tests.sim.workloads import appends, groups, layouts, tables, transactions
@@ -53,4 +54,4 @@ def auditor(life: Life) -> None:
         if name in life.world.made:
             while not read_all(life, name):
                 life.wait(1.0)
-            life.until_it_works(lambda name=name: record_layout(life, name))
+            life.until_it_works(partial(record_layout, life, name))

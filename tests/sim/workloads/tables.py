@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
@@ -27,6 +28,10 @@ def _version(version: Any) -> Any:
     return [version.segment_id, version.offset]
 
 
+def _put(table: Any, key: str, value: str) -> Any:
+    return table.put(key, value).result()
+
+
 def table_user(rounds: int) -> Body:
     """Return a program that changes entries, on the versions that it knows, and gets them."""
 
@@ -42,7 +47,7 @@ def table_user(rounds: int) -> Body:
                 keys, fresh = draw.sample(KEYS, 2), draw.random() < 0.6
                 is_done, found = life.call(
                     "get",
-                    lambda keys=keys, fresh=fresh: table.get_all(keys, fresh=fresh),
+                    partial(table.get_all, keys, fresh=fresh),
                     told=lambda found: [
                         None if e is None else [e.value.decode(), _version(e.version)]
                         for e in found
@@ -66,13 +71,14 @@ def table_user(rounds: int) -> Body:
                 key, value = draw.choice(KEYS), f"{life.name}:{state['value']}"
                 life.call(
                     "update",
-                    lambda key=key, value=value: table.put(key, value).result(),
+                    partial(_put, table, key, value),
                     told=lambda version: [_version(version)],
                     table=TABLE,
                     changes=[{"key": key, "value": value}],
                 )
             else:
-                changes, steps = [], []
+                changes: list[dict[str, Any]] = []
+                steps = []
                 for key in draw.sample(KEYS, draw.choice((1, 2))):
                     value = f"{life.name}:{state['value']}"
                     entry = known.get(key)
@@ -91,7 +97,7 @@ def table_user(rounds: int) -> Body:
                         steps.append(updates.TablePut(key, value, entry.version))
                 life.call(
                     "update",
-                    lambda steps=steps: table.update(steps),
+                    partial(table.update, steps),
                     told=lambda versions: [_version(v) for v in versions],
                     table=TABLE,
                     changes=changes,
@@ -135,7 +141,7 @@ def state_user(rounds: int) -> Body:
 
             life.call(
                 "update_state",
-                lambda generator=generator: shared.update_state(generator),
+                partial(shared.update_state, generator),
                 told=list,
                 state=STATE,
                 update=update,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
@@ -28,7 +29,7 @@ def transactional_writer(rounds: int, writer_id: str | None) -> Body:
                 life,
                 [STREAM],
                 transaction,
-                lambda _, event, key, t=transaction: t.write_event(event, key),
+                partial(_write_one, transaction),
             )
         if writer is not None:
             life.until_it_works(writer.close)
@@ -63,6 +64,10 @@ def joint_writer(rounds: int) -> Body:
             life.until_it_works(writer.close)
 
     return body
+
+
+def _write_one(transaction: Any, stream: str, event: str, key: str) -> None:
+    transaction.write_event(event, key)
 
 
 def _play(life: Life, streams: list[str], transaction: Any, write: Any) -> None:
