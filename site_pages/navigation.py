@@ -52,7 +52,7 @@ _TRUST = [
     "reliability.md",
     "security.md",
 ]
-_INSIDE = ["ARCHITECTURE.md", "FORMAT.md"]
+_INSIDE = ["ARCHITECTURE.md", "FORMAT.md", "histories.md"]
 
 
 def navigation() -> list[dict[str, Any]]:
