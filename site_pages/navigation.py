@@ -28,6 +28,7 @@ _GUIDES = [
     "shared-state.md",
     "scaling.md",
     "retention.md",
+    "policies.md",
 ]
 _OPERATIONS = [
     "operations.md",
@@ -52,7 +53,7 @@ _TRUST = [
     "reliability.md",
     "security.md",
 ]
-_INSIDE = ["ARCHITECTURE.md", "FORMAT.md"]
+_INSIDE = ["ARCHITECTURE.md", "FORMAT.md", "histories.md"]
 
 
 def navigation() -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ const KINDS = {
   transaction_lease: "transaction ends", transaction_expired: "transaction is over", retention_maximum: "near its maximum",
   clock_ahead: "time in the future", maintenance_overdue: "maintenance overdue", maintenance_failed: "maintenance failed",
   maintenance_unreadable: "maintenance unknown", scope_damaged: "damaged",
+  stream_events_damaged: "damaged", table_events_damaged: "damaged", table_entries_damaged: "damaged",
 };
 
 function number(found) {
@@ -20,6 +21,7 @@ function number(found) {
   if (found.unit === "seconds") return format.span(found.number);
   if (found.unit === "part") return `${Math.round(100 * found.number)} %`;
   if (found.unit === "streams") return format.plural(found.number, "stream");
+  if (found.unit === "pages") return format.plural(found.number, "page");
   return "";
 }
 
@@ -34,7 +36,7 @@ function subject(found) {
   if (found.subject === "root") return h("a", { class: "row", href: "#maintenance", onclick: toMaintenance }, "maintenance");
   if (found.subject === "scope") return h("a", { class: "row", href: `/streams?q=${encodeURIComponent(`${found.name}/`)}`, "data-link": true }, found.name);
   const [scope, name] = found.name.split("/");
-  return h("a", { class: "row", href: format.link(found.subject === "group" ? "groups" : "streams", scope, name), "data-link": true }, found.name);
+  return h("a", { class: "row", href: found.address || format.link(found.subject === "group" ? "groups" : "streams", scope, name), "data-link": true }, found.name);
 }
 
 function list(answer) {

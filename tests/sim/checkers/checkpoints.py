@@ -1,0 +1,71 @@
+"""A checkpoint of a group is a cut of all its streams, which lies where its markers were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.readers import Group, groups_of
+from tests.sim.checkers.streams import StreamHistory, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a cut lies elsewhere, or an event before it reached no reader."""
+    streams = streams_of(calls)
+    for group in groups_of(calls):
+        for checkpoint in group.checkpoints:
+            if checkpoint.ok:
+                _at_its_markers(group, checkpoint, streams)
+                _all_before_it(group, checkpoint, streams)
+
+
+def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
+    name = checkpoint.arguments["name"]
+    for session in group.sessions:
+        for number, one in enumerate(session.handed):
+            cut = checkpoint.value.get(one.stream)
+            if cut is None:
+                raise Violation(
+                    "a checkpoint has a cut of each stream",
+                    f"{checkpoint} has none of {one.stream}",
+                )
+            stream = streams.get(one.stream, StreamHistory(one.stream))
+            inside = stream.layout.before(one.position, cut)
+            marked = session.markers.get(name)
+            if marked is None:
+                continue
+            if number < marked and not inside:
+                raise Violation(
+                    "a checkpoint lies where its markers were",
+                    f"{one.event!r} came before the marker {name!r}, and lies after its cut {cut}",
+                )
+            if number >= marked and inside and _first(group, one.event) is one:
+                raise Violation(
+                    "a checkpoint lies where its markers were",
+                    f"{one.event!r} came after the marker {name!r}, and lies before its cut {cut}",
+                )
+
+
+def _first(group: Group, event: str) -> object:
+    return next(one for one in group.handed if one.event == event)
+
+
+def _all_before_it(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
+    """What lies between the group's start and the cut was handed out, or truncated."""
+    handed = {
+        (one.stream, one.event)
+        for one in group.handed
+        if checkpoint.ended is not None and one.call.began < checkpoint.ended
+    }
+    for name, start in group.start.items():
+        stream, cut = streams.get(name), checkpoint.value.get(name)
+        if stream is None or cut is None:
+            continue
+        for event, place in stream.places().items():
+            owed = stream.layout.before(place, cut) and not stream.layout.before(place, start)
+            if owed and (name, event) not in handed and not stream.is_truncated(place):
+                raise Violation(
+                    "each event is read at least once",
+                    f"{event!r} at {place} lies before the cut of {checkpoint}, and nobody got it",
+                )

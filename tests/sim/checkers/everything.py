@@ -1,0 +1,41 @@
+"""Every checker: a history that passes all of them breaks no promise that they know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tests.sim.checkers import (
+    batches,
+    checkpoints,
+    conditions,
+    fencing,
+    heads,
+    joint,
+    key_values,
+    linearizable,
+    once,
+    order,
+    presence,
+    readers,
+    refused,
+    states,
+    transactions,
+    watermarks,
+)
+from tests.sim.recorded import Recorded, calls_of
+
+CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
+    module.__name__.rpartition(".")[2]: module.check
+    for module in (
+        *(refused, once, presence, order, batches, transactions, joint),
+        *(readers, checkpoints, heads, key_values, conditions, fencing, watermarks, states),
+        linearizable,
+    )
+}
+
+
+def check(history: str | Sequence[str]) -> None:
+    """Check a history by every checker; raise the first Violation."""
+    calls = calls_of(history)
+    for checker in CHECKERS.values():
+        checker(calls)

@@ -1,0 +1,89 @@
+"""The head never moves back, and retention takes nothing that a subscriber has not released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.streams import Cut, StreamHistory, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a later head is behind an earlier one, or beyond what is released.
+
+    A subscriber holds from its ``subscribe`` on, until somebody begins to unsubscribe it. A round
+    of ``retain`` may go up to the furthest cut that it may have released by the round's end.
+    """
+    for name, stream in streams_of(calls).items():
+        _never_back(stream)
+        for call in of(calls, "retain"):
+            if call.ok and call.arguments["stream"] == name:
+                _held(calls, stream, call)
+
+
+def _never_back(stream: StreamHistory) -> None:
+    for earlier, head in stream.heads:
+        for later, other in stream.heads:
+            if earlier.before(later) and (
+                lost := stream.layout.beyond(head, other, stream.places().values())
+            ):
+                raise Violation(
+                    "the head never moves back",
+                    f"{lost} was before the head by {earlier}, and is not by {later}",
+                )
+
+
+def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) -> None:
+    if retain.value is None or retain.arguments.get("policy", "consumption") != "consumption":
+        return
+    mine = [
+        call
+        for call in of(calls, "subscribe", "release", "unsubscribe")
+        if call.arguments["stream"] == stream.name
+    ]
+    for subscriber in sorted({call.arguments["subscriber"] for call in mine}):
+        its = [call for call in mine if call.arguments["subscriber"] == subscriber]
+        if not any(c.operation == "subscribe" and c.ok and c.before(retain) for c in its):
+            continue
+        by_then = [c for c in its if retain.ended is not None and c.began < retain.ended]
+        if any(c.operation == "unsubscribe" and c.may_have_happened for c in by_then):
+            continue
+        released = [
+            c.arguments["cut"]
+            for c in by_then
+            if c.may_have_happened and c.arguments.get("cut") is not None
+        ]
+        earlier = _head_before(calls, stream, its, retain)
+        held = _furthest(released + earlier)
+        lost = stream.layout.beyond(retain.value, held, stream.places().values())
+        if lost is not None:
+            raise Violation(
+                "retention takes nothing that a subscriber holds",
+                f"{subscriber!r} has released {released}; {retain} took {lost}",
+            )
+
+
+def _furthest(cuts: Sequence[Cut]) -> Cut:
+    """Return a cut that is as far as any of them in each segment that one of them names."""
+    furthest: dict[str, int] = {}
+    for cut in cuts:
+        for segment, offset in cut.items():
+            furthest[segment] = max(offset, furthest.get(segment, 0))
+    return furthest
+
+
+def _head_before(
+    calls: Sequence[Recorded], stream: StreamHistory, its: Sequence[Recorded], retain: Recorded
+) -> list[Cut]:
+    """Return heads that somebody else may have made: what was gone cannot be held."""
+    assert retain.ended is not None
+    return [
+        call.value if call.ok and call.value is not None else call.arguments.get("cut") or {}
+        for call in of(calls, "truncate", "retain")
+        if call is not retain
+        and call.arguments["stream"] == stream.name
+        and call.may_have_happened
+        and call.began < retain.ended
+        and (call.operation == "truncate" or any(call.before(s) for s in its))
+    ]

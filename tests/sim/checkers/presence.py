@@ -1,0 +1,49 @@
+"""What is acknowledged, or was seen, is there: in every later read that covers its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.streams import Read, StreamHistory, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a read lacks what an earlier answer promised it."""
+    for stream in streams_of(calls).values():
+        _check(stream)
+
+
+def _check(stream: StreamHistory) -> None:
+    places = stream.places()
+    known: dict[str, tuple[int, str]] = {}
+    for event, tried in stream.tried.items():
+        acknowledged = tried.acknowledged()
+        if acknowledged is not None:
+            known[event] = (acknowledged, f"was acknowledged on line {acknowledged}")
+    for seen in stream.seen():
+        ended = seen.call.ended
+        assert ended is not None
+        if ended < known.get(seen.event, (ended + 1, ""))[0]:
+            known[seen.event] = (ended, f"was seen by {seen.call.process} on line {ended}")
+    for read in stream.reads:
+        present = {seen.event for seen in read.seen}
+        for event, (since, how) in known.items():
+            if since < read.call.began and event not in present:
+                _absent(stream, read, event, places.get(event), how)
+
+
+def _absent(
+    stream: StreamHistory, read: Read, event: str, place: tuple[str, int] | None, how: str
+) -> None:
+    """Refuse an event's absence unless a truncation, or the cut that was asked for, explains it."""
+    if place is None:  # a transaction's event that nobody ever saw: it may have been truncated
+        owed = read.to_the_tail and read.is_whole(stream.layout)
+    else:
+        owed = not stream.layout.before(place, read.start)
+        owed = owed and (read.to_the_tail or stream.layout.before(place, read.end))
+    if owed:
+        raise Violation(
+            "acknowledged is there", f"{event!r} at {place} {how}, {read.call} lacks it"
+        )

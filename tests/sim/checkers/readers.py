@@ -1,0 +1,236 @@
+"""Readers of a group: each event at least once and in order, and again only after a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.sim.checkers.streams import Position, StreamHistory, placed, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+@dataclass
+class Handed:
+    """An event that a reader got, in one of its times in the group."""
+
+    call: Recorded
+    stream: str
+    position: Position
+    event: str
+    session: Session
+
+
+@dataclass
+class Session:
+    """A reader from its ``join`` to its end."""
+
+    reader: str
+    joined: Recorded
+    left: Recorded | None = None
+    """A ``leave`` or ``expire``; without one its process was killed, or it reads to the end."""
+    handed: list[Handed] = field(default_factory=list)
+    markers: dict[str, int] = field(default_factory=dict)
+    """How many events it had got before each marker."""
+    answered: dict[str, int] = field(default_factory=dict)
+    """The line of the call by which it answered a marker."""
+
+    @property
+    def ended_well(self) -> bool:
+        return self.left is not None and self.left.operation == "leave" and self.left.ok
+
+
+@dataclass
+class Group:
+    """A group between two resets."""
+
+    name: str
+    acknowledge: str = "next"
+    start: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it began in each stream, if the history shows it."""
+    sessions: list[Session] = field(default_factory=list)
+    checkpoints: list[Recorded] = field(default_factory=list)
+    commits: list[Recorded] = field(default_factory=list)
+
+    @property
+    def handed(self) -> list[Handed]:
+        every = [one for session in self.sessions for one in session.handed]
+        return sorted(every, key=lambda one: one.call.ended or 0)
+
+
+def groups_of(calls: Sequence[Recorded]) -> list[Group]:
+    """Return the groups of a history, each generation by itself."""
+    groups: dict[str, Group] = {}
+    found: list[Group] = []
+    open_sessions: dict[tuple[str, str], Session] = {}
+    for call in sorted(
+        calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
+    ):
+        name = call.arguments.get("group")
+        if name is None:
+            continue
+        group = groups.get(name)
+        if group is None or (call.operation == "reset" and call.may_have_happened):
+            former, group = group, Group(name)
+            groups[name] = group
+            found.append(group)
+            if former is not None:
+                group.acknowledge = former.acknowledge
+                group.start = dict(call.arguments.get("to") or {})
+        if call.operation == "create_group":
+            group.start = dict(call.arguments["streams"])
+        reader = (name, call.arguments.get("reader", ""))
+        if call.operation == "join" and call.may_have_happened:
+            group.acknowledge = call.arguments.get("acknowledge", "next")
+            open_sessions[reader] = Session(reader[1], call)
+            group.sessions.append(open_sessions[reader])
+        elif call.operation in ("leave", "expire") and reader in open_sessions:
+            if call.may_have_happened:
+                open_sessions.pop(reader).left = call
+        elif call.operation == "checkpoint":
+            group.checkpoints.append(call)
+        elif call.operation == "next" and reader in open_sessions:
+            _note(call, open_sessions[reader])
+    for call in of(calls, "commit"):
+        for group in found:
+            group.commits += [call] if call.arguments.get("reads") else []
+    return found
+
+
+def _note(call: Recorded, session: Session) -> None:
+    for name in session.markers:
+        session.answered.setdefault(name, call.began)
+    if not call.ok or not call.value:
+        return
+    if "checkpoint" in call.value:
+        session.markers[call.value["checkpoint"]] = len(session.handed)
+    else:
+        got = call.value
+        session.handed.append(
+            Handed(call, got["stream"], placed(got["position"]), got["event"], session)
+        )
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if readers of a group skip, disorder or repeat events without a reason."""
+    streams = streams_of(calls)
+    for group in groups_of(calls):
+        _in_session(group)
+        _nothing_skipped(group, streams)
+        _by_key(group, streams)
+        _again(group)
+
+
+def _in_session(group: Group) -> None:
+    """While a reader is in the group, the offsets that it gets of a segment rise."""
+    for session in group.sessions:
+        last: dict[tuple[str, str], Handed] = {}
+        for one in session.handed:
+            lane = (one.stream, one.position[0])
+            before = last.get(lane)
+            back = before is not None and before.position[1] >= one.position[1]
+            if before is not None and back and not _went_back(group, before, one):
+                raise Violation(
+                    "a reader reads a segment in order",
+                    f"{before.position}, then {one.position} in {one.call}",
+                )
+            last[lane] = one
+
+
+def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """A group begins where it was told, and passes over nothing but what was truncated."""
+    furthest: dict[tuple[str, str], int] = {}
+    for one in group.handed:
+        segment, offset = one.position
+        lane, start = (one.stream, segment), group.start.get(one.stream)
+        stream = streams.get(one.stream, StreamHistory(one.stream))
+        if start is not None and stream.layout.before(one.position, start):
+            raise Violation(
+                "a group begins where it was told", f"{one.position} is before {start}: {one.call}"
+            )
+        due = furthest.get(lane, -1) + 1
+        if lane not in furthest:
+            due = offset if start is None else start.get(segment, 0)
+        if offset > due and not stream.is_truncated((segment, offset - 1)):
+            raise Violation(
+                "each event is read at least once",
+                f"group {group.name} passed over {due}..{offset - 1} of {lane}: {one.call}",
+            )
+        furthest[lane] = max(offset, furthest.get(lane, offset))
+
+
+def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """The first hand-outs of the events of a key come in the order that the stream has."""
+    last: dict[tuple[str, str], tuple[int, Handed]] = {}
+    known: set[tuple[str, str]] = set()
+    orders = {name: stream.order() for name, stream in streams.items()}
+    for one in group.handed:
+        tried = streams[one.stream].tried.get(one.event)
+        order = orders[one.stream].get(one.event)
+        if tried is None or tried.key is None or order is None:
+            continue
+        if (one.stream, one.event) in known:
+            continue
+        known.add((one.stream, one.event))
+        lane = (one.stream, tried.key)
+        if lane in last and last[lane][0] > order and last[lane][1].call.before(one.call):
+            raise Violation(
+                "events of a key reach the readers in order",
+                f"key {tried.key!r}: {last[lane][1].event!r} before {one.event!r} in {one.call}",
+            )
+        if lane not in last or last[lane][0] < order:
+            last[lane] = (order, one)
+
+
+def _went_back(group: Group, first: Handed, second: Handed) -> bool:
+    """A reader whose transaction was not committed is handed the same events again."""
+    return group.acknowledge == "transaction" and not _is_committed(group, first, second)
+
+
+def _is_committed(group: Group, first: Handed, second: Handed) -> bool:
+    return any(
+        call.ok
+        and call.before(second.call)
+        and [first.stream, first.event] in call.arguments["reads"]
+        for call in group.commits
+    )
+
+
+def _again(group: Group) -> None:
+    """An event comes again only if its first reader did not acknowledge it."""
+    firsts: dict[tuple[str, str], list[Handed]] = {}
+    for one in group.handed:
+        for first in firsts.setdefault((one.stream, one.event), []):
+            why = _acknowledged(group, first, one)
+            if why:
+                raise Violation(
+                    "an acknowledged event is not read again",
+                    f"{one.event!r} of group {group.name} {why}; again in {one.call}",
+                )
+        firsts[one.stream, one.event].append(one)
+
+
+def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
+    """Return why a group must not hand an event out for a second time; empty if it may."""
+    if group.acknowledge == "transaction":
+        committed = _is_committed(group, first, second)
+        return "was in a committed transaction" if committed else ""
+    session, left = first.session, first.session.left
+    if session.ended_well and left is not None and left.before(second.call):
+        return f"was acknowledged by {left}"
+    if second.session is session:
+        return f"was got by the same reader in {first.call}"
+    if left is None and group.acknowledge == "next" and _reads_on(session, second):
+        return f"belongs to {session.reader}, which reads on"
+    at = session.handed.index(first)
+    for checkpoint in group.checkpoints:
+        name = checkpoint.arguments["name"]
+        completed = checkpoint.ok and checkpoint.before(second.session.joined)
+        if completed and session.markers.get(name, -1) > at:
+            return f"was before the marker of {name!r}, which completed"
+    return ""
+
+
+def _reads_on(session: Session, second: Handed) -> bool:
+    """Whether the first reader was handed something after the event came again."""
+    return any(second.call.before(one.call) for one in session.handed)

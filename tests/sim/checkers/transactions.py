@@ -1,0 +1,91 @@
+"""A transaction is decided once: committed and visible, or aborted and never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.streams import StreamHistory, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if two answers contradict, or somebody saw what was decided otherwise.
+
+    A ``settle`` that ended is a round that carries out what was decided before it began: after it
+    a transaction of unknown outcome is in all of its streams, or in none and never will be.
+    """
+    streams = streams_of(calls)
+    aborts: dict[str, list[Recorded]] = {}
+    for call in of(calls, "abort"):
+        aborts.setdefault(call.arguments["transaction"], []).append(call)
+    for call in of(calls, "commit"):
+        for other in aborts.get(call.arguments["transaction"], ()):
+            if call.ok and other.ok:
+                raise Violation("a transaction is decided once", f"{call}; and {other}")
+    for stream in streams.values():
+        for seen in stream.seen():
+            tried = stream.tried.get(seen.event)
+            for abort in aborts.get((tried and tried.transaction) or "", ()):
+                if abort.ok:
+                    raise Violation(
+                        "refused never appears", f"{seen.event!r} of {abort}; seen by {seen.call}"
+                    )
+    _settled(calls, streams)
+
+
+def _settled(calls: Sequence[Recorded], streams: dict[str, StreamHistory]) -> None:
+    settles = [call for call in of(calls, "settle") if call.ok]
+    for commit in of(calls, "commit"):
+        if not commit.may_have_happened:
+            continue
+        transaction = commit.arguments["transaction"]
+        parts = {
+            name: [t.event for t in stream.tried.values() if t.transaction == transaction]
+            for name, stream in streams.items()
+        }
+        shown: tuple[int, str, Recorded] | None = None
+        for name, events in parts.items():
+            for seen in streams[name].seen():
+                line = seen.call.ended
+                assert line is not None
+                if seen.event in events and (shown is None or line < shown[0]):
+                    shown = (line, name, seen.call)
+        decided = shown[0] if shown is not None else None
+        if commit.ok and commit.ended is not None:
+            decided = min(commit.ended, decided or commit.ended)
+        if decided is None:
+            continue
+        after = [s for s in settles if s.began > decided]
+        if commit.ok and commit.arguments.get("wait", True):
+            settled = commit.ended
+        else:
+            settled = min((s.ended for s in after if s.ended is not None), default=None)
+        if settled is not None:
+            _all_parts(streams, parts, settled, commit)
+
+
+def _all_parts(
+    streams: dict[str, StreamHistory],
+    parts: dict[str, list[str]],
+    settled: int,
+    commit: Recorded,
+) -> None:
+    for name, events in parts.items():
+        places = streams[name].places()
+        for read in streams[name].reads:
+            if read.call.began < settled or not read.to_the_tail:
+                continue
+            present = {seen.event for seen in read.seen}
+            for event in events:
+                place = places.get(event)
+                cut_off = (
+                    not read.is_whole(streams[name].layout)
+                    if place is None
+                    else streams[name].layout.before(place, read.start)
+                )
+                if event not in present and not cut_off:
+                    raise Violation(
+                        "a decided transaction is in all of its streams",
+                        f"{commit} was settled on line {settled}; {read.call} lacks {event!r}",
+                    )

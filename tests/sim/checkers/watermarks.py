@@ -1,0 +1,67 @@
+"""The watermark is of times that were noted, waits for the writers, and never goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation for a watermark that is behind an earlier one, or ahead of a writer.
+
+    A writer holds it from its first note until a ``forget`` begins: it is closed or removed, or
+    may have been silent for too long.
+    """
+    for call in of(calls, "watermark"):
+        if not call.ok or call.value is None:
+            continue
+        stream = call.arguments["stream"]
+        _noted(calls, call)
+        for other in of(calls, "watermark"):
+            if other.ok and other.arguments["stream"] == stream and call.before(other):
+                if other.value is None or other.value["lower"] < call.value["lower"]:
+                    raise Violation("a watermark never goes back", f"{call}; then {other}")
+                if other.value["upper"] < call.value["upper"]:
+                    raise Violation("a watermark never goes back", f"{call}; then {other}")
+
+
+def _noted(calls: Sequence[Recorded], call: Recorded) -> None:
+    stream = call.arguments["stream"]
+    assert call.ended is not None
+    notes = [
+        note
+        for note in of(calls, "note_time")
+        if note.arguments["stream"] == stream and note.may_have_happened and note.began < call.ended
+    ]
+    times = [note.arguments["time"] for note in notes]
+    for bound in ("lower", "upper"):
+        if call.value[bound] not in times:
+            raise Violation("a watermark is of noted times", f"nobody noted {bound} of {call}")
+    for writer in sorted({note.arguments["writer"] for note in notes}):
+        mine = [note for note in notes if note.arguments["writer"] == writer]
+        gone = any(
+            c.arguments["stream"] == stream
+            and c.arguments["writer"] == writer
+            and c.began < call.ended
+            for c in of(calls, "forget")
+        )
+        newest = max(note.arguments["time"] for note in mine)
+        ahead = call.value["lower"] > newest
+        if ahead and not gone and _before_others(mine[0], calls, call):
+            raise Violation(
+                "a watermark waits for its writers", f"{writer!r} has noted {newest}: {call}"
+            )
+
+
+def _before_others(first: Recorded, calls: Sequence[Recorded], call: Recorded) -> bool:
+    """A writer counts from its first note on, and holds what no other had reached by then."""
+    return all(
+        first.before(note)
+        for note in of(calls, "note_time")
+        if note.arguments["stream"] == call.arguments["stream"]
+        and note.may_have_happened
+        and note.arguments["writer"] != first.arguments["writer"]
+        and note.arguments["time"] >= call.value["lower"]
+    )

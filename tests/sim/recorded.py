@@ -1,0 +1,98 @@
+"""Histories as checkers read them: the calls of a history, in the order in which they began."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.sim.history import FORMAT, encode
+
+
+@dataclass
+class Recorded:
+    """A call as a history has it; ``began`` and ``ended`` are lines, the order of everything."""
+
+    number: int
+    process: str
+    operation: str
+    arguments: Mapping[str, Any]
+    began: int
+    ended: int | None = None
+    outcome: str = "info"
+    """``ok``, ``fail`` (certainly without effect) or ``info`` (unknown, open to the end)."""
+    value: Any = None
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "ok"
+
+    @property
+    def may_have_happened(self) -> bool:
+        return self.outcome != "fail"
+
+    def before(self, other: Recorded) -> bool:
+        """Return whether this call ended, with an outcome, before the other began."""
+        return self.ended is not None and self.ended < other.began
+
+    def __str__(self) -> str:
+        end = "" if self.ended is None else f"-{self.ended}"
+        told = self.value if self.ok else self.error or "unknown"
+        return (
+            f"lines {self.began}{end}: {self.process} {self.operation} "
+            f"{encode(self.arguments)}: {told}"
+        )
+
+
+class BadHistory(ValueError):
+    """A text is not a history; the message names the line and what is wrong in it."""
+
+
+def calls_of(text: str | Iterable[str]) -> list[Recorded]:
+    """Return the calls of a history in the order in which they began."""
+    lines = text.splitlines() if isinstance(text, str) else list(text)
+    calls: dict[int, Recorded] = {}
+    if not lines or _object(1, lines[0]).get("history") != FORMAT:
+        raise BadHistory(f'line 1 is not {{"history":{FORMAT},...}}')
+    last = 0
+    for at, text_line in enumerate(lines[1:], 2):
+        line = _object(at, text_line)
+        try:
+            step, number, kind = line["step"], line["call"], line["type"]
+            if step < last:
+                raise BadHistory(f"line {at}: step {step} after step {last}")
+            last = step
+            if kind == "invoke":
+                if number in calls:
+                    raise BadHistory(f"line {at}: call {number} began before")
+                calls[number] = Recorded(
+                    number, line["process"], line["operation"], line["arguments"], at
+                )
+                continue
+            call = calls.get(number)
+            if call is None or call.ended is not None:
+                raise BadHistory(f"line {at}: call {number} is not open")
+            if kind not in ("ok", "fail", "info"):
+                raise BadHistory(f"line {at}: no outcome is called {kind!r}")
+            call.outcome, call.value, call.error = kind, line.get("value"), line.get("error")
+            call.ended = None if kind == "info" else at
+        except KeyError as error:
+            raise BadHistory(f"line {at} lacks {error}") from None
+    return list(calls.values())
+
+
+def of(calls: Sequence[Recorded], *operations: str) -> list[Recorded]:
+    """Return the calls of some operations."""
+    return [call for call in calls if call.operation in operations]
+
+
+def _object(at: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise BadHistory(f"line {at} is no JSON: {error}") from None
+    if not isinstance(line, dict):
+        raise BadHistory(f"line {at} is no JSON object")
+    return line

@@ -1,0 +1,90 @@
+"""Short histories, told call by call, for the tests of the checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.sim.history import Call, History
+
+
+class Story(History):
+    """A history in which most calls end before the next one begins."""
+
+    def ok(self, operation: str, value: Any = None, by: str = "p", **arguments: Any) -> None:
+        self.invoke(by, operation, **arguments).ok(value)
+
+    def fail(
+        self, operation: str, error: str, value: Any = None, by: str = "p", **arguments: Any
+    ) -> None:
+        self.invoke(by, operation, **arguments).failed(error, value)
+
+    def unknown(self, operation: str, by: str = "p", **arguments: Any) -> None:
+        self.invoke(by, operation, **arguments).unknown()
+
+    def begin(self, operation: str, by: str = "p", **arguments: Any) -> Call:
+        return self.invoke(by, operation, **arguments)
+
+    def write(self, at: Sequence[int], *events: str, key: str | None = "k", **more: Any) -> None:
+        """Acknowledge events of one key, the first of which is at a position."""
+        pairs = [[key, event] for event in events]
+        places = [[at[0], at[1] + n] for n in range(len(events))]
+        self.ok("write", places, **{"stream": "s", "writer": "w", "events": pairs, **more})
+
+    def read(self, *events: str | Sequence[Any], stream: str = "s", **cuts: Any) -> None:
+        """Read events of key ``k`` in segment 0, or ``(segment, offset, key, event)``, in order."""
+        start = cuts.get("start", {"0": 0})
+        found = self._placed(events, start.get("0", 0))
+        end = dict(start)
+        for segment, offset, *_ in found:
+            end[str(segment)] = max(end.get(str(segment), 0), offset + 1)
+        end = cuts.get("end", end)
+        value = {"from": start, "to": end, "events": found}
+        self.ok("read", value, stream=stream, **({"to": end} if "end" in cuts else {}))
+
+    def _placed(self, events: Iterable[str | Sequence[Any]], first: int) -> list[list[Any]]:
+        found: list[list[Any]] = []
+        for event in events:
+            if isinstance(event, str):
+                found.append([0, first, "k", event])
+                first += 1
+            else:
+                found.append(list(event))
+        return found
+
+    def got(self, reader: str, at: Sequence[int], event: str, by: str | None = None) -> None:
+        """A reader of group ``g`` got an event."""
+        value = {"stream": "s", "position": list(at), "event": event}
+        self.ok("next", value, by=by or reader, group="g", reader=reader)
+
+    def marker(self, reader: str, name: str) -> None:
+        self.ok("next", {"checkpoint": name}, by=reader, group="g", reader=reader)
+
+    def join(self, reader: str, acknowledge: str = "next") -> None:
+        self.ok("join", by=reader, group="g", reader=reader, acknowledge=acknowledge, streams=["s"])
+
+    def leave(self, reader: str) -> None:
+        self.ok("leave", by=reader, group="g", reader=reader)
+
+    def expire(self, reader: str) -> None:
+        self.ok("expire", group="g", reader=reader)
+
+    def stage(self, transaction: str, **streams: Sequence[str]) -> None:
+        """A transaction has events of key ``k`` in streams."""
+        pairs = {name: [["k", event] for event in events] for name, events in streams.items()}
+        self.ok("stage", transaction=transaction, streams=pairs)
+
+    def commit(self, transaction: str, **more: Any) -> None:
+        self.ok("commit", transaction=transaction, **more)
+
+    def put(self, version: int, by: str = "p", **changes: str | None) -> None:
+        """Acknowledge an update; each key is a segment of its own."""
+        keys = [{"key": key, "value": value} for key, value in changes.items()]
+        self.ok("update", [[0, version]] * len(keys), by=by, table="t", changes=keys)
+
+    def get(
+        self, found: Mapping[str, tuple[str, int] | None], by: str = "p", *, fresh: bool = True
+    ) -> None:
+        """Get keys; an entry is its value and version."""
+        values = [None if pair is None else [pair[0], [0, pair[1]]] for pair in found.values()]
+        self.ok("get", values, by=by, table="t", keys=list(found), fresh=fresh)

@@ -1,0 +1,788 @@
+"""Each checker refuses a history that breaks its promise, and takes the same one that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim.checkers import everything
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import calls_of
+from tests.sim.stories import Story
+
+Case = Callable[[Story, bool], None]
+CASES: list[tuple[str, str, Case]] = []
+
+
+def breaks(checker: str, promise: str) -> Callable[[Case], Case]:
+    """Say by which checker, and as which promise, the bad form of a story is refused."""
+
+    def note(case: Case) -> Case:
+        CASES.append((checker, promise, case))
+        return case
+
+    return note
+
+
+# ------------------------------------------------------------------------------------ events
+
+
+@breaks("presence", "acknowledged is there")
+def acknowledged_event_is_lost(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.read("a", *([] if bad else ["b"]))
+
+
+@breaks("presence", "acknowledged is there")
+def acknowledged_event_above_the_head_is_lost(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.write([0, 2], "c")
+    story.ok("truncate", {"0": 2}, stream="s", cut={"0": 2})
+    story.read(*([] if bad else ["c"]), start={"0": 2})
+
+
+@breaks("presence", "acknowledged is there")
+def event_that_a_reader_saw_is_gone(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.read("a")
+    story.read(*([] if bad else ["a"]))
+
+
+@breaks("presence", "acknowledged is there")
+def event_before_a_given_end_is_lost(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.read(end={"1": 0, "2": 0} if bad else {"0": 0})
+
+
+@breaks("presence", "acknowledged is there")
+def event_of_a_segment_that_was_split_is_lost(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    first = [] if bad else [(0, 0, "k", "a")]
+    end = {"1": 1, "2": 0}
+    events = [list(event) for event in [*first, (1, 0, "k", "b")]]
+    story.ok("read", {"from": {"0": 0}, "to": end, "events": events}, stream="s")
+
+
+@breaks("once", "exists exactly once")
+def event_is_there_twice(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.unknown("write", stream="s", writer="w", events=[["k", "b"]])
+    story.read("a", "a" if bad else "b")
+
+
+@breaks("once", "exists exactly once")
+def event_lies_elsewhere_than_was_answered(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "b"]])
+    story.write([0, 1], "a")
+    story.read(*(["a", "b"] if bad else ["b", "a"]))
+
+
+@breaks("once", "a place has one event")
+def two_events_are_answered_with_one_place(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 0 if bad else 1], "b")
+
+
+@breaks("once", "offsets have no gap")
+def offset_is_passed_over(story: Story, bad: bool) -> None:
+    for event in ("a", "b"):
+        story.unknown("write", stream="s", writer="w", events=[["k", event]])
+    story.read((0, 0, "k", "a"), (0, 2 if bad else 1, "k", "b"))
+
+
+@breaks("once", "offsets have no gap")
+def read_ends_before_its_cut(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    events = [] if bad else [[0, 0, "k", "a"]]
+    story.ok("read", {"from": {"0": 0}, "to": {"0": 1}, "events": events}, stream="s")
+
+
+@breaks("refused", "refused never appears")
+def refused_event_appears(story: Story, bad: bool) -> None:
+    events = [["k", "a"]]
+    if bad:
+        story.fail("write", "StreamSealed", stream="s", writer="w", events=events)
+    else:
+        story.unknown("write", stream="s", writer="w", events=events)
+    story.read("a")
+
+
+@breaks("refused", "refused never appears")
+def reader_of_a_group_sees_a_refused_event(story: Story, bad: bool) -> None:
+    events = [["k", "a"]]
+    if bad:
+        story.fail("write", "StreamSealed", stream="s", writer="w", events=events)
+    else:
+        story.unknown("write", stream="s", writer="w", events=events)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+
+
+@breaks("refused", "nothing from nowhere")
+def event_that_nobody_wrote_appears(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.read("a", *(["b"] if bad else []))
+
+
+@breaks("refused", "nothing from nowhere")
+def event_has_another_key(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", key="other" if bad else "k")
+    story.read("a")
+
+
+@breaks("refused", "nothing before it is written")
+def event_is_seen_before_it_is_written(story: Story, bad: bool) -> None:
+    if not bad:
+        story.write([0, 0], "a")
+    story.read("a")
+    if bad:
+        story.write([0, 0], "a")
+
+
+@breaks("order", "events of a key are in write order")
+def later_event_of_a_key_is_first(story: Story, bad: bool) -> None:
+    names = ["b", "a"] if bad else ["a", "b"]
+    for event in ("a", "b"):
+        story.unknown("write", stream="s", writer="w", events=[["k", event]])
+    story.read(*names)
+
+
+@breaks("order", "events of a key are in write order")
+def batch_is_in_another_order(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"], ["k", "b"]])
+    story.read(*(["b", "a"] if bad else ["a", "b"]))
+
+
+@breaks("batches", "all or none")
+def part_of_a_batch_is_there(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"], ["k", "b"]])
+    story.read("a", *([] if bad else ["b"]))
+
+
+# ------------------------------------------------------------------------------ transactions
+
+
+@breaks("batches", "all or none")
+def part_of_a_transaction_is_visible(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a", "b"])
+    commit = story.begin("commit", transaction="t")
+    story.read("a", *([] if bad else ["b"]))
+    commit.ok()
+
+
+@breaks("refused", "refused never appears")
+def event_of_an_open_transaction_is_visible(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    if not bad:
+        story.commit("t")
+    story.read("a")
+
+
+@breaks("refused", "nothing before it is written")
+def transaction_is_visible_before_its_commit(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    if not bad:
+        story.commit("t")
+    story.read("a")
+    if bad:
+        story.commit("t")
+
+
+@breaks("transactions", "refused never appears")
+def aborted_transaction_appears(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.unknown("commit", transaction="t")
+    if bad:
+        story.ok("abort", transaction="t")
+    else:
+        story.fail("abort", "TxnFailed", transaction="t")
+    story.read("a")
+
+
+@breaks("transactions", "a transaction is decided once")
+def transaction_is_committed_and_aborted(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.commit("t")
+    if bad:
+        story.ok("abort", transaction="t")
+    else:
+        story.fail("abort", "TxnFailed", transaction="t")
+
+
+@breaks("presence", "acknowledged is there")
+def committed_transaction_is_not_visible(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.commit("t", wait=not bad)
+    story.commit("t")
+    story.read(*([] if bad else ["a"]))
+
+
+@breaks("transactions", "a decided transaction is in all of its streams")
+def settled_transaction_lacks_a_part(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"], u=["b"])
+    story.unknown("commit", transaction="t")
+    story.read("a")
+    story.ok("settle")
+    story.read(*([] if bad else ["b"]), stream="u")
+
+
+@breaks("transactions", "a decided transaction is in all of its streams")
+def decided_transaction_is_nowhere_after_a_round(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.commit("t", wait=False)
+    story.read()
+    if bad:
+        story.ok("settle")
+    story.read()
+
+
+@breaks("joint", "joint transactions have one order")
+def two_streams_have_joint_transactions_in_two_orders(story: Story, bad: bool) -> None:
+    for name, events in (("t", ("a", "x")), ("u", ("b", "y"))):
+        story.stage(name, s=[events[0]], u=[events[1]])
+        story.unknown("commit", transaction=name)
+    story.read("a", "b")
+    story.read(*(["y", "x"] if bad else ["x", "y"]), stream="u")
+
+
+@breaks("joint", "joint transactions have one order")
+def reader_sees_only_the_later_joint_transaction(story: Story, bad: bool) -> None:
+    for name, events in (("t", ("a", "x")), ("u", ("b", "y"))):
+        story.stage(name, s=[events[0]], u=[events[1]])
+        story.unknown("commit", transaction=name)
+    story.read("a", "b")
+    story.read("y" if bad else "x", stream="u")
+
+
+# ------------------------------------------------------------------------- heads and retention
+
+
+@breaks("heads", "the head never moves back")
+def head_moves_back(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", {"0": 2}, stream="s", cut={"0": 2})
+    story.ok("truncate", {"0": 1 if bad else 2}, stream="s", cut={"0": 1})
+
+
+@breaks("heads", "the head never moves back")
+def truncated_event_is_read_again(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", {"0": 2}, stream="s", cut={"0": 2})
+    if bad:
+        story.read("a", "b")
+    else:
+        story.read(start={"0": 2})
+
+
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_takes_what_a_subscriber_holds(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0})
+    story.ok("release", stream="s", subscriber="g", cut={"0": 1})
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+
+
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_takes_a_segment_before_the_one_that_is_held(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0} if bad else {"1": 0, "2": 0})
+    story.ok("retain", {"1": 0, "2": 0}, stream="s")
+
+
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_forgets_the_slower_of_two_subscribers(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    for name, offset in (("g", 2), ("h", 0)):
+        story.ok("subscribe", stream="s", subscriber=name, cut={"0": offset})
+    if not bad:
+        story.ok("unsubscribe", stream="s", subscriber="h")
+    story.ok("retain", {"0": 2}, stream="s")
+
+
+# ------------------------------------------------------------------------------ reader groups
+
+
+def three_events(story: Story) -> None:
+    story.write([0, 0], "a", "b", "c")
+
+
+@breaks("readers", "a reader reads a segment in order")
+def reader_goes_back(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    if bad:
+        story.got("r", [0, 0], "a")
+
+
+@breaks("readers", "each event is read at least once")
+def group_passes_over_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.leave("r")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+
+
+@breaks("readers", "each event is read at least once")
+def group_begins_behind_its_start(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {"0": 0 if bad else 1}})
+    story.join("r")
+    story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "a group begins where it was told")
+def group_begins_before_its_start(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {"0": 1 if bad else 0}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+
+
+@breaks("readers", "each event is read at least once")
+def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    story.join("r")
+    if not bad:
+        story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "events of a key reach the readers in order")
+def successor_is_read_before_its_segment(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
+    story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
+    story.join("r")
+    story.join("q")
+    for reader, segment, event in [("q", 1, "b"), ("r", 0, "a")][:: 1 if bad else -1]:
+        story.got(reader, [segment, 0], event)
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_after_its_reader_has_left(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if bad:
+        story.leave("r")
+    else:
+        story.expire("r")
+    story.join("q")
+    story.got("q", [0, 0], "a")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_while_its_reader_reads_on(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.join("q")
+    story.got("q", [0, 0], "a")
+    if bad:
+        story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_before_a_completed_checkpoint_comes_again(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.got("r", [0, 0], "a")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.marker("r", "c")
+    story.got("r", [0, 1], "b")
+    if bad:
+        pending.ok({"s": {"0": 1}})
+    else:
+        pending.unknown()
+    story.expire("r")
+    story.join("q", "checkpoint")
+    story.got("q", [0, 0], "a")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_of_a_committed_transaction_comes_again(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "transaction")
+    story.got("r", [0, 0], "a")
+    if bad:
+        story.commit("t", reads=[["s", "a"]])
+    else:
+        story.fail("commit", "TxnFailed", transaction="t", reads=[["s", "a"]])
+    story.expire("r")
+    story.join("q", "transaction")
+    story.got("q", [0, 0], "a")
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    pending.ok({"s": {"0": 0 if bad else 1}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_behind_what_came_after_the_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    story.got("r", [0, 1], "b")
+    pending.ok({"s": {"0": 2 if bad else 1}})
+
+
+@breaks("checkpoints", "a checkpoint has a cut of each stream")
+def checkpoint_lacks_a_stream(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.ok("checkpoint", {} if bad else {"s": {"0": 1}}, group="g", name="c")
+
+
+@breaks("checkpoints", "each event is read at least once")
+def checkpoint_passes_over_a_segment(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b", key="l")
+    story.ok("create_group", group="g", streams={"s": {"0": 0, "1": 0}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [1, 0], "b")
+    story.ok("checkpoint", {"s": {"0": 1, "1": 1}}, group="g", name="c")
+
+
+# --------------------------------------------------------------------------- key-value tables
+
+
+@breaks("key_values", "a version is of one value")
+def version_has_two_values(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(1, a="2")
+    story.get({"a": ("1" if bad else "2", 1)})
+
+
+@breaks("key_values", "refused never appears")
+def refused_value_appears(story: Story, bad: bool) -> None:
+    changes = [{"key": "a", "value": "1", "expected": "absent"}]
+    if bad:
+        story.fail("update", "BadKeyVersion", table="t", changes=changes)
+    else:
+        story.unknown("update", table="t", changes=changes)
+    story.get({"a": ("1", 0)})
+
+
+@breaks("key_values", "a get never goes back")
+def fresh_get_is_old(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(1, a="2")
+    story.get({"a": ("1", 0)}, by="q", fresh=bad)
+
+
+@breaks("key_values", "a get never goes back")
+def get_misses_what_its_process_has_put(story: Story, bad: bool) -> None:
+    story.put(0, a="1", by="q" if bad else "p")
+    story.get({"a": None}, by="q", fresh=False)
+
+
+@breaks("key_values", "no reader sees a part of an update")
+def get_shows_a_part_of_an_update(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(1, b="1")
+    story.ok(
+        "update",
+        [[0, 2], [0, 3]],
+        table="t",
+        changes=[{"key": "a", "value": "2"}, {"key": "b", "value": "2"}],
+    )
+    story.get({"a": ("2", 2), "b": ("1", 1) if bad else ("2", 3)}, by="q", fresh=False)
+
+
+# ---------------------------------------------------- conditions, fences, watermarks, states
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def conditional_append_lands_elsewhere(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok(
+        "write_if",
+        [[0, 1]],
+        stream="s",
+        writer="w",
+        expected={"position": [0, 0 if bad else 1]},
+        events=[["k", "b"]],
+    )
+
+
+@breaks("conditions", "a refusal names a position of that moment")
+def refusal_names_an_old_position(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.fail(
+        "write_if",
+        "ConditionFailed",
+        {"position": [0, 1 if bad else 2]},
+        stream="s",
+        writer="w",
+        expected={"position": [0, 0]},
+        events=[["k", "c"]],
+    )
+
+
+@breaks("conditions", "a refusal names a position of that moment")
+def refusal_names_a_position_of_the_future(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.fail(
+        "write_if",
+        "ConditionFailed",
+        {"position": [0, 2 if bad else 1]},
+        stream="s",
+        writer="w",
+        expected={"position": [0, 0]},
+        events=[["k", "c"]],
+    )
+    story.write([0, 1], "b")
+
+
+@breaks("conditions", "a refusal has another position")
+def refusal_names_what_was_expected(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.fail(
+        "write_if",
+        "ConditionFailed",
+        {"position": [0, 1]},
+        stream="s",
+        writer="w",
+        expected={"position": [0, 1 if bad else 0]},
+        events=[["k", "c"]],
+    )
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def conditional_append_on_a_cut_lands_elsewhere(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok(
+        "write_if",
+        [[0, 1]],
+        stream="s",
+        writer="w",
+        expected={"cut": {"0": 0 if bad else 1}},
+        events=[["k", "b"]],
+    )
+
+
+@breaks("fencing", "a fenced writer writes nothing")
+def writer_with_an_old_token_writes(story: Story, bad: bool) -> None:
+    story.ok("fence", stream="s", token="one")
+    story.ok("fence", stream="s", token="two")
+    story.write([0, 0], "a", token="one" if bad else "two")
+
+
+@breaks("fencing", "a fenced writer writes nothing")
+def session_that_was_fenced_writes(story: Story, bad: bool) -> None:
+    story.ok("open_writer", 0, stream="s", writer="w", session="one")
+    story.ok("open_writer", 0, stream="s", writer="w", session="two")
+    story.write([0, 0], "a", session="one" if bad else "two")
+
+
+@breaks("watermarks", "a watermark never goes back")
+def watermark_goes_back(story: Story, bad: bool) -> None:
+    for time in (10, 20):
+        story.ok("note_time", stream="s", writer="w", time=time)
+    story.ok("watermark", {"lower": 20, "upper": 20}, stream="s")
+    lower = 10 if bad else 20
+    story.ok("watermark", {"lower": lower, "upper": 20}, stream="s")
+
+
+@breaks("watermarks", "a watermark waits for its writers")
+def watermark_does_not_wait(story: Story, bad: bool) -> None:
+    story.ok("note_time", stream="s", writer="w", time=10)
+    story.ok("note_time", stream="s", writer="v", time=20)
+    if not bad:
+        story.ok("forget", stream="s", writer="w")
+    story.ok("watermark", {"lower": 20, "upper": 20}, stream="s")
+
+
+@breaks("watermarks", "a watermark is of noted times")
+def watermark_is_of_a_time_that_nobody_noted(story: Story, bad: bool) -> None:
+    story.ok("note_time", stream="s", writer="w", time=10)
+    story.ok("watermark", {"lower": 11 if bad else 10, "upper": 10}, stream="s")
+
+
+@breaks("states", "updates have one order")
+def two_processes_know_two_orders(story: Story, bad: bool) -> None:
+    for update in ("a", "b"):
+        story.unknown("update_state", state="s", update=update)
+    story.ok("fetch_updates", ["a", "b"], by="p", state="s")
+    story.ok("fetch_updates", ["b", "a"] if bad else ["a", "b"], by="q", state="s")
+
+
+@breaks("states", "an update is applied once")
+def update_is_applied_twice(story: Story, bad: bool) -> None:
+    story.ok("update_state", [], state="s", update="a")
+    story.ok("fetch_updates", ["a", "a"] if bad else ["a"], state="s")
+
+
+@breaks("states", "fetch_updates has all that was acknowledged")
+def fetch_misses_an_update(story: Story, bad: bool) -> None:
+    story.ok("update_state", [], by="p", state="s", update="a")
+    story.ok("fetch_updates", [] if bad else ["a"], by="q", state="s")
+
+
+@breaks("states", "refused never appears")
+def refused_update_is_applied(story: Story, bad: bool) -> None:
+    if bad:
+        story.fail("update_state", "StreamSealed", state="s", update="a")
+    else:
+        story.unknown("update_state", state="s", update="a")
+    story.ok("fetch_updates", ["a"], state="s")
+
+
+# --------------------------------------------------------------------------- one order of calls
+
+
+def change(key: str, value: str | None, expected: object) -> dict[str, object]:
+    return {"key": key, "value": value, "expected": expected}
+
+
+@breaks("linearizable", "calls have one order")
+def two_updates_of_one_version_are_accepted(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    for number, by in ((1, "p"), (2, "q")):
+        expected = [0, 0 if bad else number - 1]
+        changes = [change("a", f"{by}", expected)]
+        story.ok("update", [[0, number]], by=by, table="t", changes=changes)
+
+
+@breaks("linearizable", "calls have one order")
+def update_is_refused_although_its_condition_held(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    expected = [0, 0 if bad else 7]
+    story.fail("update", "BadKeyVersion", table="t", changes=[change("a", "2", expected)])
+
+
+@breaks("linearizable", "calls have one order")
+def key_is_inserted_that_exists(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    if not bad:
+        story.put(1, a=None)
+    story.ok("update", [[0, 2]], table="t", changes=[change("a", "2", "absent")])
+
+
+@breaks("linearizable", "calls have one order")
+def two_readers_see_two_unknown_updates_in_two_orders(story: Story, bad: bool) -> None:
+    story.unknown("update", table="t", changes=[change("a", "1", None)])
+    story.unknown("update", table="t", changes=[change("b", "2", None)])
+    first = story.begin("get", by="q", table="t", keys=["a", "b"], fresh=True)
+    second = story.begin("get", by="r", table="t", keys=["a", "b"], fresh=True)
+    first.ok([["1", [0, 0]], None])
+    second.ok([None, ["2", [0, 0]]] if bad else [["1", [0, 0]], ["2", [0, 0]]])
+
+
+@breaks("linearizable", "calls have one order")
+def conditional_append_is_refused_at_a_later_position(story: Story, bad: bool) -> None:
+    more = {"stream": "s", "writer": "w", "expected": {"position": [0, 0]}}
+    first = story.begin("write", stream="s", writer="w", events=[["k", "a"]])
+    second = story.begin("write", stream="s", writer="v", events=[["k", "b"]])
+    refused = {"position": [0, 2]}
+    story.fail("write_if", "ConditionFailed", refused, events=[["k", "c"]], **more)
+    late = {"position": [0, 1 if bad else 2]}
+    story.fail("write_if", "ConditionFailed", late, events=[["k", "d"]], **more)
+    first.ok([[0, 0]])
+    second.ok([[0, 1]])
+
+
+@breaks("linearizable", "calls have one order")
+def write_is_refused_with_the_newest_token(story: Story, bad: bool) -> None:
+    story.ok("fence", stream="s", token="one")
+    story.fail(
+        "write",
+        "FencingTokenMismatch",
+        {"token": "one"},
+        stream="s",
+        writer="w",
+        token="one" if bad else "zero",
+        events=[["k", "a"]],
+    )
+
+
+@breaks("linearizable", "calls have one order")
+def fence_is_set_on_a_token_that_was_replaced(story: Story, bad: bool) -> None:
+    story.ok("fence", stream="s", token="one")
+    story.ok("fence", stream="s", token="two", expected="" if bad else "one")
+
+
+@breaks("linearizable", "calls have one order")
+def update_of_a_state_is_decided_on_an_old_state(story: Story, bad: bool) -> None:
+    story.ok("update_state", [], by="p", state="s", update="a")
+    waiting = story.begin("update_state", by="q", state="s", update="b")
+    story.ok("fetch_updates", ["a", "b"], state="s")
+    story.ok("update_state", ["a", "b"], by="p", state="s", update="c")
+    story.ok("fetch_updates", ["a", "b"] if bad else ["a", "b", "c"], by="r", state="s")
+    waiting.ok(["a"])
+
+
+@breaks("linearizable", "calls have one order")
+def two_keys_have_two_transactions_in_two_orders(story: Story, bad: bool) -> None:
+    for name in ("t", "u"):
+        pairs = [["k", f"{name}1"], ["l", f"{name}2"]]
+        story.ok("stage", transaction=name, streams={"s": pairs})
+        story.unknown("commit", transaction=name)
+    events = [[0, 0, "k", "t1"], [0, 1, "k", "u1"], [1, 0, "l", "u2"], [1, 1, "l", "t2"]]
+    if not bad:
+        events[2:] = [[1, 0, "l", "t2"], [1, 1, "l", "u2"]]
+    cuts = {"from": {"0": 0, "1": 0}, "to": {"0": 2, "1": 2}}
+    story.ok("read", {**cuts, "events": events}, stream="s")
+
+
+@breaks("linearizable", "calls have one order")
+def joint_transaction_is_shown_while_an_earlier_one_is_not(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"], u=["x"])
+    story.commit("t", wait=False)
+    story.stage("v", s=["b"], u=["y"])
+    story.commit("v", wait=False)
+    story.read(*(["y"] if bad else ["x", "y"]), stream="u")
+    story.read("a", "b")
+
+
+# ----------------------------------------------------------------------------------- the tests
+
+
+def names(case: tuple[str, str, Case]) -> str:
+    return f"{case[0]}-{case[2].__name__}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=names)
+def test_history_that_breaks_a_promise_is_refused(case: tuple[str, str, Case]) -> None:
+    checker, promise, tell = case
+    kept, broken = Story(), Story()
+    tell(kept, False)
+    everything.check(kept.text())
+    tell(broken, True)
+    with pytest.raises(Violation):
+        everything.check(broken.text())
+    with pytest.raises(Violation) as refused:
+        everything.CHECKERS[checker](calls_of(broken.text()))
+    assert refused.value.promise == promise
+
+
+def test_every_checker_has_a_history_that_it_refuses() -> None:
+    assert {checker for checker, _, _ in CASES} == set(everything.CHECKERS)
