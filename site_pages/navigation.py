@@ -46,6 +46,7 @@ _OPERATIONS = [
 ]
 _TRUST = [
     "limits.md",
+    "scale.md",
     "benchmarks.md",
     "compatibility.md",
     "releases.md",
