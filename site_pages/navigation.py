@@ -28,6 +28,7 @@ _GUIDES = [
     "shared-state.md",
     "scaling.md",
     "retention.md",
+    "policies.md",
 ]
 _OPERATIONS = [
     "operations.md",
