@@ -47,6 +47,7 @@ _OPERATIONS = [
 ]
 _TRUST = [
     "limits.md",
+    "scale.md",
     "benchmarks.md",
     "compatibility.md",
     "releases.md",
