@@ -280,7 +280,10 @@ def test_the_proof_names_events_that_were_acknowledged_and_are_not_there() -> No
     assert "key append/0" in short.breaks[0]
     foreign = Proof()
     prove(foreign, workloads, folder, meter, "another run")
-    assert len(foreign.breaks) == len(WORKLOADS)
+    written = {
+        key.partition("/")[0] for key, chain in workloads.chains.items() if chain.acknowledged
+    }
+    assert len(foreign.breaks) == len(written) > 0
 
 
 @pytest.mark.check
