@@ -31,7 +31,7 @@ from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.state.maintenance_table import describe, intervals_ms, open_maintenance
 from pravega_spark.engine.state.scopes import ACTIVE, DELETED, DELETING, row_name
 from pravega_spark.engine.state.settings_table import open_settings
-from pravega_spark.engine.store import open_store
+from pravega_spark.engine.store import Store, open_store
 from pravega_spark.engine.store.probe import ensure_probed
 from pravega_spark.engine.store.root_marker import (
     bind_root,
@@ -689,6 +689,16 @@ class StreamManager(ClosedByBlock):
 def root_of(manager: StreamManager) -> Root:
     """Return what a manager works on, for the rooms above it that do more than its verbs."""
     return manager._root
+
+
+def manager_over(store: Store, runtime: Runtime = SYSTEM) -> StreamManager:
+    """Return a manager of a store that was opened before, such as one that counts its calls.
+
+    It is for this process: pickled, it is a manager of the store's URL.
+    """
+    manager = StreamManager(store.url, maintain=OFF, runtime=runtime)
+    manager._root = Root(store, runtime)
+    return manager
 
 
 def _is_closed(manager: StreamManager) -> bool:

@@ -13,6 +13,7 @@ PROG = "pravega-spark"
 
 _COMMANDS: Commands = {
     "apply": ("declare:apply", "Create and change the objects that a YAML file declares."),
+    "bench": ("bench_command:bench", "Measure a storage, and what it would cost."),
     "check": ("checks:check", "Check streams and groups, for monitoring: exit 0 to 3."),
     "cut": ("cut_commands:cut", "Stream cuts: save, show and parse positions."),
     "demo": ("demo_command:demo", "Write, scale, read and truncate a stream while you watch."),

@@ -37,6 +37,7 @@ from pravega_spark.serve.findings import (
     CRITICAL,
     NOTE,
     WARNING,
+    damage_findings,
     group_findings,
     maintenance_findings,
     overdue,
@@ -45,6 +46,8 @@ from pravega_spark.serve.findings import (
     stream_findings,
     unreadable_group,
 )
+from pravega_spark.serve.found_damage import STREAM
+from pravega_spark.serve.found_damage import Subject as DamagedSubject
 from pravega_spark.serve.group_watch import GroupSeen, GroupWatch, SeenView
 from pravega_spark.serve.lags import LOOKS_MS
 from pravega_spark.serve.names import KnownNames
@@ -214,6 +217,7 @@ class Attention:
             view = watch.look(
                 self._watch.poll_seconds / 2, reads=0
             )  # a group may have looked at it
+            self._watch.damage.follow(DamagedSubject(STREAM, name), view)
             self._streams[name] = facts_of(
                 self.root.log(name), view, now_ms, self._streams.get(name)
             )
@@ -271,6 +275,7 @@ class Attention:
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""
         streams, groups = {*names.streams}, {*names.groups}
+        self._watch.damage.keep(streams, names.tables)
         self._streams = {name: found for name, found in self._streams.items() if name in streams}
         self._groups = {name: found for name, found in self._groups.items() if name in groups}
         self._looked = {
@@ -365,6 +370,7 @@ class Attention:
                 )
             else:
                 yield from group_findings(found, now_ms)
+        yield from damage_findings(self._watch.damage)
         if self._names is not None:
             yield from scope_findings(self._names.damaged, self._names_ms)
         yield from self._upkeep_findings(streams, now_ms)

@@ -10,12 +10,13 @@ class Finding(BaseModel):
 
     severity: str = Field(description="critical, warning or note.")
     kind: str = Field(description="What it is, such as group_without_reader.")
-    subject: str = Field(description="stream, group, scope, or root.")
+    subject: str = Field(description="stream, group, table, scope, or root.")
     name: str = Field(description="Of the subject: scope/stream, scope/group, or a scope.")
     number: float = Field(description="How much, in the unit.")
-    unit: str = Field(description="events, seconds, bytes, part, streams, or runs.")
+    unit: str = Field(description="events, seconds, bytes, part, streams, pages, or runs.")
     text: str
     looked_ms: int | None = Field(description="When the server looked.")
+    address: str = Field(default="", description="Of a page with more, if not of the subject's.")
 
 
 class Looked(BaseModel):

@@ -10,7 +10,7 @@ the next one goes on from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
@@ -64,6 +64,8 @@ Row = Any
 Rows = Iterable[tuple[int, Row]]
 """Offsets and rows of those events of a batch that are wanted, in their order."""
 _Part = tuple[SegmentRange, list[ChunkRef]]
+OnRead = Callable[[SegmentRange, Sequence[Unreadable]], object]
+"""Takes a range that was tried, and what of it could not be read; of any thread."""
 
 
 class Reader(Protocol):
@@ -280,6 +282,7 @@ class Walk:
     part_events: int
     """The most events of a part."""
     budget: Budget
+    on_read: OnRead
     looked: Looked = field(default_factory=Looked)
     _is_wide: bool = False
     _first_chunks: int = 1
@@ -448,7 +451,11 @@ class Walk:
 
     def _loaded(self, part: _Part) -> _Loaded:
         """Return the wanted events of a part in their order, and the times of all of them."""
-        rng, refs = part
+        items, times = self._tried(*part)
+        self.on_read(part[0], [item.lost for item in items if item.lost is not None])
+        return items, times
+
+    def _tried(self, rng: SegmentRange, refs: Sequence[ChunkRef]) -> _Loaded:
         try:
             return self._read(rng, refs)
         except (Damaged, KeyUnavailable):

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -35,7 +36,8 @@ from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api import StreamAnswers
 from pravega_spark.serve.event_rows import SHOWN_COLUMNS, EventRow, EventRows
 from pravega_spark.serve.event_starts import TAIL, WalkStart, place_of, route_of
-from pravega_spark.serve.event_walk import Budget, Looked, Unreadable, Walk
+from pravega_spark.serve.event_walk import Budget, Looked, OnRead, Unreadable, Walk
+from pravega_spark.serve.found_damage import STREAM, Subject
 from pravega_spark.serve.rest import NOT_FOUND, stream_name
 from pravega_spark.serve.web_problems import Refused
 from pravega_spark.values.events import Event, RowEvent
@@ -185,7 +187,16 @@ def event_routes(answers: StreamAnswers, gate: WalkGate, *, hide_events: bool) -
     return routes
 
 
+def _on_read(answers: StreamAnswers, name: str, view: StreamView) -> OnRead:
+    """Return what takes of a stream's walk what could not be read, for the overview."""
+    damage, subject = answers.watch.damage, Subject(STREAM, name)
+    damage.follow(subject, view)
+    return partial(damage.looked, subject)
+
+
 def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None:
+    on_read = partial(_on_read, answers)
+
     @routes.get("/events", operation_id="streamEvents")
     def events(
         scope: str,
@@ -213,7 +224,7 @@ def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None
             def newest(view: StreamView) -> EventsAnswer:
                 with gate():
                     start = WalkStart(at=TAIL, time_us=None, segment=None, key=None, back=True)
-                    return page_of_events(log, view, start, None, limit)
+                    return page_of_events(log, view, start, None, limit, on_read(name, view))
 
             return answers.of_version(("events", limit), name, newest)
         view = answers.watch.root.view(name)
@@ -231,7 +242,7 @@ def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None
             back=back,
         )
         with gate():
-            return page_of_events(log, view, start, contains or None, limit)
+            return page_of_events(log, view, start, contains or None, limit, on_read(name, view))
 
 
 def _add_event(routes: APIRouter, answers: StreamAnswers) -> None:
@@ -241,7 +252,7 @@ def _add_event(routes: APIRouter, answers: StreamAnswers) -> None:
         name = stream_name(scope, stream)
         log, view = answers.watch.root.log(name), answers.watch.root.view(name)
         rng = _one(view, at)
-        return event_details(log, view, rng)
+        return event_details(log, view, rng, _on_read(answers, name, view))
 
     @routes.get(
         "/event/payload",
@@ -272,7 +283,12 @@ def _add_event(routes: APIRouter, answers: StreamAnswers) -> None:
 
 
 def page_of_events(
-    log: StreamLog, view: StreamView, start: WalkStart, contains: str | None, limit: int
+    log: StreamLog,
+    view: StreamView,
+    start: WalkStart,
+    contains: str | None,
+    limit: int,
+    on_read: OnRead,
 ) -> EventsAnswer:
     """Return a page of events; raises what ``route_of`` does, and StoreError."""
     reader = EventRows(log, view, key=start.key, contains=contains)
@@ -288,6 +304,7 @@ def page_of_events(
         limit=limit,
         part_events=part_events,
         budget=Budget(*(SEARCH_BUDGET if reader.is_selective else PAGE_BUDGET)),
+        on_read=on_read,
     )
     found = walk.run()
     columns = reader.columns
@@ -354,7 +371,9 @@ def _key_at(log: StreamLog, view: StreamView, at: str) -> str:
     return event.routing_key
 
 
-def event_details(log: StreamLog, view: StreamView, rng: SegmentRange) -> EventDetails:
+def event_details(
+    log: StreamLog, view: StreamView, rng: SegmentRange, on_read: OnRead
+) -> EventDetails:
     """Return one event; raises what reading it raises, except that its key may be missing."""
     rows = EventRows(
         log,
@@ -373,6 +392,7 @@ def event_details(log: StreamLog, view: StreamView, rng: SegmentRange) -> EventD
         limit=1,
         part_events=1,
         budget=Budget(*PAGE_BUDGET),
+        on_read=on_read,
     ).run()
     for lost in found.lost:
         raise lost.error

@@ -11,6 +11,13 @@ from typing import Final
 
 from pravega_spark.config.descriptions import MaintenanceInfo, MaintenanceKind
 from pravega_spark.serve.attention_models import Finding
+from pravega_spark.serve.found_damage import (
+    KEPT_RANGES,
+    TABLE,
+    FoundDamage,
+    entries_address,
+    events_address,
+)
 from pravega_spark.serve.group_watch import GroupSeen
 from pravega_spark.serve.stream_facts import MAXIMUM_PART, LeaseFact, StreamFacts
 from pravega_spark.values.limits import CLOCK_SKEW_MS, OVERDUE_INTERVALS, OVERDUE_MS
@@ -59,6 +66,10 @@ def stream_findings(
             "ahead of now is the newest commit: the clock of a host that wrote was wrong",
         )
     yield from _lease_findings(facts, now_ms, infos)
+    for subscriber, oldest in facts.oldest.items():
+        if oldest.damage:
+            text = f"that {subscriber} reads next cannot be read: {oldest.damage}"
+            yield _finding(facts, CRITICAL, "stream_events_damaged", 1, "events", text)
     maximum = facts.maximum
     if maximum is not None and maximum.at(now_ms) >= MAXIMUM_PART:
         part = maximum.at(now_ms)
@@ -161,8 +172,12 @@ def group_findings(seen: GroupSeen, now_ms: int) -> Iterator[Finding]:
             text = f"of the group {gone}: {lag.stream}"
             yield _finding(seen, WARNING, "group_stream_missing", 1, "streams", text)
         if lag.lost:
-            text = f"lost in {lag.stream}: deleted at its head before the group read that far"
+            more = ", and more that its log no longer counts" if lag.has_lost_more else ""
+            text = f"lost in {lag.stream}{more}: deleted at its head before the group read that far"
             yield _finding(seen, WARNING, "group_lost_events", lag.lost, "events", text)
+        elif lag.has_lost_more:
+            text = f"of the group lost events, which its log no longer counts: {lag.stream}"
+            yield _finding(seen, WARNING, "group_lost_events", 1, "streams", text)
     if status != "finished" and not seen.readers_alive and events:
         yield from _readerless(seen, events)
     if status == "falling behind" and seen.progress is not None and events:
@@ -225,6 +240,40 @@ def unreadable_group(name: str, problem: str, looked_ms: int, *, is_damaged: boo
         text=problem,
         looked_ms=looked_ms,
     )
+
+
+# ------------------------------------------------------------------------------------- damage
+
+
+def damage_findings(damage: FoundDamage) -> Iterator[Finding]:
+    """Yield the events and entries that pages could not read, with a link to try it again."""
+    for subject, losses in damage.losses.items():
+        first = losses[0]
+        what = "changes" if subject.kind == TABLE else "events"
+        more = ", or more," if len(losses) == KEPT_RANGES else ""
+        yield Finding(
+            severity=CRITICAL,
+            kind=f"{subject.kind}_events_damaged",
+            subject=subject.kind,
+            name=subject.name,
+            number=sum(len(loss.rng) for loss in losses),
+            unit="events",
+            text=f"that a page of {what} met{more} cannot be read: {first.text}",
+            looked_ms=max(loss.found_ms for loss in losses),
+            address=events_address(subject, first),
+        )
+    for subject, pages in damage.pages.items():
+        yield Finding(
+            severity=CRITICAL,
+            kind="table_entries_damaged",
+            subject=subject.kind,
+            name=subject.name,
+            number=len(pages),
+            unit="pages",
+            text=f"of entries cannot be read: {pages[0].text}",
+            looked_ms=max(page.found_ms for page in pages),
+            address=entries_address(subject, pages[0]),
+        )
 
 
 # ----------------------------------------------------------------------------------- the root

@@ -132,6 +132,7 @@ class StreamLagRow(BaseModel):
     lag_events: int | None
     lag_seconds: float | None
     lost_events: int = Field(description="Deleted at the head before the group read them.")
+    has_lost_more: bool = Field(description="Whether more was lost, which the log cannot count.")
     problem: str = Field(description="deleted, or why the stream cannot be read; else empty.")
 
 

@@ -8,7 +8,6 @@ without a call: events exactly. Bytes and ages are told for a group whose page i
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -86,11 +85,16 @@ class StreamLag:
     """Whether the stream's retention waits for the group, which subscribes to it."""
     lost: int = 0
     """Events that were deleted at the head before the group read them."""
+    has_lost_more: bool = False
+    """Whether it lost more, in segments that the stream's history does not remember."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingCheckpoint:
-    """A checkpoint that waits for readers, at least so long: since a look first found it."""
+    """A checkpoint that waits for readers, at least so long.
+
+    It was there at the time of the commit with which a look first found it.
+    """
 
     name: str
     readers: tuple[str, ...]
@@ -193,6 +197,8 @@ class GroupWatch:
         self._lock = new_lock()
         self._read: dict[str, _Read] = {}
         self._before: dict[str, _Before] = {}
+        self._lost: dict[str, tuple[tuple[StreamCut, StreamCut], tuple[int, bool]]] = {}
+        """By stream: its head and the group's cut, and what was lost between them."""
         self._generation = -1
         self._first_seen: dict[tuple[str, int], int] = {}
         """When a look first found a version, or a waiting checkpoint, of this number."""
@@ -219,6 +225,7 @@ class GroupWatch:
             if state.generation != self._generation:
                 self._generation = state.generation
                 self._before.clear()
+                self._lost.clear()
                 self._offsets.clear()
             return self._seen(state, silent, read_ms, snapshot.timestamp_ms, known.version, is_open)
 
@@ -243,7 +250,7 @@ class GroupWatch:
             status="",
             lags=lags,
             silent=silent,
-            waits=self._waits(state, now_ms),
+            waits=self._waits(state, updated_ms, now_ms),
             progress=None,
             idle_seconds=self._idle_seconds(version, updated_ms, now_ms),
             is_open=is_open,
@@ -303,11 +310,14 @@ class GroupWatch:
         for reader, heartbeat in zip(some, found, strict=True):
             self._read[reader] = _Read(dates[reader], now_ms, now_ms, heartbeat)
 
-    def _waits(self, state: GroupState, now_ms: int) -> tuple[WaitingCheckpoint, ...]:
+    def _waits(
+        self, state: GroupState, updated_ms: int, now_ms: int
+    ) -> tuple[WaitingCheckpoint, ...]:
         waiting = [c for c in state.checkpoints if c.pending_readers]
+        there_ms = updated_ms if updated_ms <= now_ms else now_ms
         found = []
         for checkpoint in waiting:
-            since = self._since(("checkpoint", checkpoint.number), now_ms)
+            since = self._since(("checkpoint", checkpoint.number), there_ms)
             readers = tuple(sorted(checkpoint.pending_readers))
             found.append(WaitingCheckpoint(checkpoint.name, readers, (now_ms - since) / 1_000))
         numbers = {("checkpoint", c.number) for c in waiting}
@@ -374,6 +384,7 @@ class GroupWatch:
                 seen = self._see(stream, True)  # the group has read on since the view was taken
             cut, end = state.cut(stream), state.ends.get(stream)
             found, is_measured = _unread(self._root.log(stream), seen.view, cut, end, is_open)
+            lost, has_lost_more = self._lost_below(seen.view, cut)
         except BudgetSpent:
             if is_fresh:
                 raise
@@ -391,9 +402,28 @@ class GroupWatch:
             seconds=oldest_seconds(one.seconds for one in found) if is_measured else None,
             looked_ms=seen.looked_ms,
             is_kept=_is_kept(seen.view, state.group),
-            lost=_lost(seen.view, cut),
+            lost=lost,
+            has_lost_more=has_lost_more,
         )
         return lag, Backlog(seen.view, tuple(found))
+
+    def _lost_below(self, view: StreamView, cut: StreamCut) -> tuple[int, bool]:
+        """Return the events between a cut and the head, and whether there are more.
+
+        For segments that only the stream's history remembers this reads it, once for a cut. Raises
+        StoreError, and BudgetSpent.
+        """
+        place = view.head, cut
+        known = self._lost.get(view.stream)
+        if known is None or known[0] != place:
+            try:
+                ranges = locate(view, cut).clipped_to_head()[1]
+            except (Damaged, InvalidInput):  # of the history
+                found = 0, True
+            else:
+                found = sum(map(len, ranges)), not all(map(len, ranges))
+            known = self._lost[view.stream] = place, found
+        return known[1]
 
     def _moved(self, state: GroupState, view: StreamView) -> tuple[int, int] | None:
         """Return the events read and written in a stream since the last look; None if unknown."""
@@ -467,14 +497,6 @@ def _is_kept(view: StreamView, group: str) -> bool:
     if policy is None or not policy.waits_for_subscribers:
         return False
     return any(one.name == group and one.bound is not None for one in view.subscribers)
-
-
-def _lost(view: StreamView, cut: StreamCut) -> int:
-    """Return how many events a cut lies below the head, of those that the log can still tell."""
-    with contextlib.suppress(PravegaSparkError):  # such as segments that are forgotten
-        here = locate(view, cut)
-        return here.events_to(here.above_head())
-    return 0
 
 
 def _reaches(view: StreamView, cut: StreamCut) -> bool:

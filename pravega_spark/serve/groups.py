@@ -221,6 +221,7 @@ def group_details(
                 lag_events=lag.events,
                 lag_seconds=lag.seconds,
                 lost_events=lag.lost,
+                has_lost_more=lag.has_lost_more,
                 problem=lag.problem,
             )
             for lag in seen.lags.values()

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
-from pravega_spark.errors import PravegaSparkError
+from pravega_spark.errors import PravegaSparkError, RootChanged, StoreError
 from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow
 from pravega_spark.serve.attention import Attention
@@ -126,19 +126,24 @@ class LiveUpdates:
                 await self._task
 
     async def _poll(self) -> None:
+        is_in_trouble = False
         while self._viewers:
             try:
                 streams = frozenset(v.stream for v in self._viewers if v.stream)
                 groups = frozenset(v.group for v in self._viewers if v.group)
                 found = await run_in_threadpool(self._look, streams, groups)
             except (PravegaSparkError, OSError) as error:
-                self._publish(
-                    _event("trouble", {"message": said(error, self._watch.root.store.url)})
-                )
-            except Exception:
+                is_in_trouble = True
+                self._publish_trouble(said(error, self._watch.root.store.url), error)
+            except Exception as error:
+                is_in_trouble = True
                 logger.exception("a poll for the page failed", extra=log_fields("serve"))
-                self._publish(_event("trouble", {"message": "the server failed; see its log."}))
+                self._publish_trouble("the server failed; see its log.", error)
             else:
+                self._watch.root.storage_answered()
+                if is_in_trouble:
+                    is_in_trouble = False
+                    self._publish(_event("resync", {}))
                 self._publish_rows(found.streams)
                 self._publish_groups(found.groups)
                 self._publish_attention(found.attention)
@@ -155,6 +160,12 @@ class LiveUpdates:
         found = self._attention.groups
         group_rows = {name: group_row(name, one) for name, one in found.items()}
         return _Found(rows, group_rows, self._attention.answer())
+
+    def _publish_trouble(self, message: str, error: Exception) -> None:
+        """Tell what is wrong, and of a storage that does not answer, since when."""
+        is_storage = isinstance(error, (StoreError, RootChanged, OSError))
+        since_ms = self._watch.root.storage_failed() if is_storage else None
+        self._publish(_event("trouble", {"message": message, "storage_since_ms": since_ms}))
 
     def _publish_rows(self, rows: list[StreamRow]) -> None:
         changed = [row for row in rows if self._sent.get(_name(row)) != row]
@@ -237,9 +248,9 @@ def live_routes(live: LiveUpdates) -> APIRouter:
     async def updates(stream: StreamName = None, group: StreamName = None) -> Response:
         """Send server-sent events: ``streams`` and ``groups`` with the rows that changed.
 
-        ``attention`` counts what needs it, ``trouble`` tells of a storage that does not answer,
-        and after ``resync`` a page asks for everything again. ``stream`` or ``group`` is the one
-        whose page is open: it is looked at in every round.
+        ``attention`` counts what needs it, ``trouble`` tells of a storage that does not answer, and
+        since when; after ``resync``, such as when it answers, a page asks for everything again.
+        ``stream`` or ``group`` is the one whose page is open: it is looked at in every round.
         """
         return _Updates(live, stream, group)
 

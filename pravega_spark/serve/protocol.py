@@ -41,13 +41,20 @@ class Connections:
         self._most = limits.connections if unlimited else min(limits.connections, descriptors // 2)
         self._open: dict[Connection, None] = {}
         self._refused = self._warned = -math.inf
+        self._is_ended = False
 
     def new(self, *given: Any, **named: Any) -> Connection:
         """Return the protocol of a connection, as uvicorn asks for it."""
         return Connection(self, *given, **named)
 
     def add(self, connection: Connection) -> None:
-        """Count a connection; one too many ends the oldest that waits, be it the new one."""
+        """Count a connection; one too many ends the oldest that waits, be it the new one.
+
+        One that was accepted just before the server ended ends at once: uvicorn forgets it.
+        """
+        if self._is_ended:
+            connection.end()
+            return
         self._open[connection] = None
         if len(self._open) > self._most:
             self._end_oldest(f"{self._most} connections are open, and no more are allowed")
@@ -61,6 +68,10 @@ class Connections:
         """Forget a connection."""
         self._open.pop(connection, None)
 
+    def end(self) -> None:
+        """Know that the server accepts no more connections."""
+        self._is_ended = True
+
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handle what the event loop reports, such as that no descriptor was left to accept with.
 
@@ -68,6 +79,8 @@ class Connections:
         second: one connection ends for all of them.
         """
         error = context.get("exception")
+        if self._is_ended and "_start_serving" in repr(context.get("handle")):
+            return  # the loop tries to accept again, at a listener that is closed
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             if loop.time() - self._refused < _RETRY_SECONDS:
                 return

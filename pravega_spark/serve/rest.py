@@ -51,6 +51,7 @@ from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.web_problems import problem
 from pravega_spark.values.names import check_scope, split_group, split_stream, table_log
 from pravega_spark.values.segments import Epoch
+from pravega_spark.values.times import utc_text
 
 NOT_FOUND: Final[dict[int | str, dict[str, Any]]] = {404: {"description": "Not found"}}
 CONFLICT: Final[dict[int | str, dict[str, Any]]] = {409: {"description": "It exists already"}}
@@ -357,11 +358,15 @@ class ServerHealth:
         try:
             is_found = self._root.store.exists(MARKER_KEY)
         except (PravegaSparkError, OSError) as error:
-            return _health("storage", False, {"error": said(error, self._root.store.url)})
-        details = {"root": self._root.url}
+            return self._storage_down(said(error, self._root.store.url))
         if not is_found:
-            details["error"] = "the root's marker is missing"
-        return _health("storage", is_found, details)
+            return self._storage_down("the root's marker is missing.")
+        self._root.storage_answered()
+        return _health("storage", True, {"root": self._root.url})
+
+    def _storage_down(self, error: str) -> HealthResult:
+        since = utc_text(self._root.storage_failed())
+        return _health("storage", False, {"root": self._root.url, "error": error, "since": since})
 
     def _maintenance(self) -> HealthResult:
         """Return the overdue work. It does not call for a restart, so the server stays UP."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pravega_spark.engine.root import Root
 from pravega_spark.engine.store.open_objects import OpenObjects
 from pravega_spark.engine.stream.repair import begun_view
@@ -11,6 +13,9 @@ from pravega_spark.errors import without_credentials
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.serve.call_budget import BudgetedStore, charged_runtime
 from pravega_spark.values.limits import OPEN_STREAM_BYTES
+
+_UNSEEN_MS: Final = 60_000
+"""After so long without a look the storage may have answered meanwhile."""
 
 
 class ServedRoot:
@@ -27,6 +32,20 @@ class ServedRoot:
             lambda stream: stream.log.held_bytes,
             OPEN_STREAM_BYTES,
         )
+        self._away: tuple[int, int] | None = None
+        """When the storage was first and last found not to answer."""
+
+    def storage_failed(self) -> int:
+        """Note that the storage as a whole does not answer; return since when, as far as known."""
+        now_ms, known = self.runtime.now_ms(), self._away
+        is_same = known is not None and now_ms - known[1] <= _UNSEEN_MS
+        since_ms = known[0] if known is not None and is_same else now_ms
+        self._away = since_ms, now_ms
+        return since_ms
+
+    def storage_answered(self) -> None:
+        """Note that it answers."""
+        self._away = None
 
     @property
     def url(self) -> str:

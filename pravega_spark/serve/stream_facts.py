@@ -22,7 +22,8 @@ from pravega_spark.engine.stream.records import SubscriberRecord
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.engine.stream.watermarks import marks_of
-from pravega_spark.errors import PravegaSparkError, StoreError
+from pravega_spark.errors import Damaged, PravegaSparkError, StoreError
+from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.call_budget import BudgetSpent
 from pravega_spark.txn.leases import extended_ms
 from pravega_spark.values.segments import StreamCut
@@ -78,6 +79,8 @@ class OldestUnread:
     position: tuple[tuple[int, int], ...]
     time_ms: int | None
     is_exact: bool
+    damage: str = ""
+    """Why it cannot be read, if what is stored of it is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +211,9 @@ class _Maximum:
                 found = replace(found, time_ms=time_ms, is_exact=len(ranges) <= READ_SEGMENTS)
             except (BudgetSpent, StoreError):  # a later look reads them
                 return None
-            except PravegaSparkError:  # such as a lost file, or a key that is refused
+            except Damaged as error:
+                found = replace(found, damage=said(error, self._stream.store.url))
+            except PravegaSparkError:  # such as truncated meanwhile
                 pass
         self.oldest[name] = found
         return found

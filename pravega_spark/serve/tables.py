@@ -11,6 +11,7 @@ import re
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ from pravega_spark.serve.events import (
     refuse_hidden,
     saved_as,
 )
+from pravega_spark.serve.found_damage import TABLE, FoundDamage, Subject
 from pravega_spark.serve.rest import NOT_FOUND
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.watch import RootWatch
@@ -280,8 +282,8 @@ def table_routes(
         dependencies=[Depends(refuse_hidden(hide_events=hide_events))],
         responses={**NOT_FOUND, **HIDDEN},
     )
-    _add_entries(hidden, tables, gate)
-    _add_changes(hidden, tables, gate)
+    _add_entries(hidden, tables, gate, watch.damage)
+    _add_changes(hidden, tables, gate, watch.damage)
     return [public, hidden]
 
 
@@ -310,7 +312,9 @@ def _add_list(routes: APIRouter, watch: RootWatch, cache: AnswerCache) -> None:
         return found
 
 
-def _add_entries(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
+def _add_entries(
+    routes: APIRouter, tables: OpenTables, gate: WalkGate, damage: FoundDamage
+) -> None:
     @routes.get("/entries", operation_id="tableEntries")
     def entries(
         scope: str,
@@ -336,7 +340,10 @@ def _add_entries(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
             found = bounds(state.codec, **given)
             if after:
                 found = found.after(state.codec, token_of(key_of_id(state.codec, after)))
-            return _entries_page(state, found, limit)
+            page = _entries_page(state, found, limit)
+        query = {"prefix": prefix, "low": low, "high": high, "after": after}
+        damage.looked_at_page(Subject(TABLE, state.name), query, page.lost)
+        return page
 
     @routes.get("/entry", operation_id="tableEntry")
     def entry(
@@ -388,7 +395,9 @@ def _add_entries(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
         return saved_as(data, f"{state.name}-value.bin")
 
 
-def _add_changes(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
+def _add_changes(
+    routes: APIRouter, tables: OpenTables, gate: WalkGate, damage: FoundDamage
+) -> None:
     @routes.get("/changes", operation_id="tableChanges")
     def changes(
         scope: str,
@@ -411,6 +420,8 @@ def _add_changes(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
             key = None if stored is None else codec.routing_key(stored.primary)
             start = WalkStart(at=at, time_us=None, segment=None, key=key, back=back)
             reader = ChangeRows(codec, view.life, stored)
+            subject = Subject(TABLE, name)
+            damage.follow(subject, view)
             found = Walk(
                 log=log,
                 view=view,
@@ -420,6 +431,7 @@ def _add_changes(routes: APIRouter, tables: OpenTables, gate: WalkGate) -> None:
                 limit=limit,
                 part_events=limit if stored is None else SEARCH_PART_EVENTS,
                 budget=Budget(*(PAGE_BUDGET if stored is None else SEARCH_BUDGET)),
+                on_read=partial(damage.looked, subject),
             ).run()
         return ChangesPage(
             changes=found.rows,

@@ -211,17 +211,15 @@ class TrafficHistory:
         return None if known is None or now_ms - since < _LEAST_RATE_MS else since
 
     def series(self, range_ms: int, now_ms: int) -> Series:
-        """Return the points of one of RANGES up to now; the newest also has the bucket of now."""
+        """Return the points of one of RANGES: means of whole spans, the last one that has ended."""
         width, points = _POINTS[range_ms]
         ring = self._coarse if range_ms == DAY_MS else self._fine
         found = Series([], [], [], [], [])
         running = now_ms // ring.width_ms
         for point in range(points):
             first = running - width * (points - point)
-            is_newest = point == points - 1
-            numbers = range(first, first + width + is_newest)
+            numbers = range(first, first + width)
             start, end = first * ring.width_ms, (first + width) * ring.width_ms
-            end = now_ms if is_newest else end
             found.times_ms.append(end)
             is_known = end >= self.created_ms and self.known.covers(start, end)
             events, size_bytes, commits, size = ring.sums(numbers)

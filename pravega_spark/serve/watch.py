@@ -23,6 +23,7 @@ from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
 from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, passed_commits, whole
+from pravega_spark.serve.found_damage import FoundDamage
 from pravega_spark.serve.names import KnownNames, RootNames
 from pravega_spark.serve.past_traffic import PastTraffic, point_of, readable_bytes, sizes_of
 from pravega_spark.serve.served_root import ServedRoot
@@ -233,6 +234,7 @@ class RootWatch:
         self.root = root
         self.poll_seconds = poll_seconds
         self.budget = CallBudget(root.runtime, poll_seconds)
+        self.damage = FoundDamage(root.runtime, root.store.url)
         self._names = RootNames(root)
         self._lock = new_lock()
         self._watches = ChanceCache[str, StreamWatch](MAX_WATCHES, SYSTEM.random)

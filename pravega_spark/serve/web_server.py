@@ -57,6 +57,7 @@ class _Server(uvicorn.Server):
             listener.listen(_WAITING_CONNECTIONS)  # asyncio takes one number for both
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._connections.end()
         self._app.end()  # else the server would wait for pages to be closed
         await super().shutdown(sockets)
 

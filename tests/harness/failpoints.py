@@ -39,16 +39,24 @@ def register(name: str, action: Callable[[], object] | None) -> None:
 
 
 class at_failpoint:
-    """Run an action the first time this process reaches a failpoint; count the visits."""
+    """Run an action the first time this process reaches a failpoint; count the visits.
 
-    def __init__(self, name: str, action: Callable[[], object]) -> None:
+    Threads that earlier tests left may visit it, too: with ``own`` only visits of the thread that
+    made this count, so a test that counts them exactly, or kills, gives it where its own thread
+    does the work.
+    """
+
+    def __init__(self, name: str, action: Callable[[], object], *, own: bool = False) -> None:
         self.name, self.action, self.hits = name, action, 0
+        self._thread = threading.get_ident() if own else None
 
     def __enter__(self) -> at_failpoint:
         register(self.name, self._hit)
         return self
 
     def _hit(self) -> None:
+        if self._thread not in (None, threading.get_ident()):
+            return
         self.hits += 1
         if self.hits == 1:
             self.action()

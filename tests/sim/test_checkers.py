@@ -291,7 +291,7 @@ def retention_takes_what_a_subscriber_holds(story: Story, bad: bool) -> None:
 def retention_takes_a_segment_before_the_one_that_is_held(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")
     story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
-    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 1} if bad else {"1": 0, "2": 0})
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0} if bad else {"1": 0, "2": 0})
     story.ok("retain", {"1": 0, "2": 0}, stream="s")
 
 

@@ -82,6 +82,5 @@ def _rows(columns: dict[str, str], records: Iterable[Record]) -> Iterable[str]:
     yield f"| {' | '.join(columns)} | passed |\n| {' | '.join('---' for _ in columns)} | --- |\n"
     for record in records:
         cells = [record.versions.get(name) or "none" for name in columns.values()]
-        areas = ", ".join(f"{area} {count}" for area, count in record.passed.items())
-        passed = f"{sum(record.passed.values())} on {record.day} ({record.commit}): {areas}"
+        passed = f"{sum(record.passed.values())} on {record.day} ({record.commit})"
         yield f"| {' | '.join(cells)} | {passed} |\n"

@@ -19,7 +19,7 @@ RECORD = Record(
     versions={"pyspark": "4.9.1", "delta": "", "python": "3.11.7", "java": "17", "numpy": "2"},
     passed={"batch": 2, "jobs": 1},
 )
-ROW = "| 4.9.1 | none | 3.11.7 | 17 | none | 2 | 3 on 2026-01-02 (abc): batch 2, jobs 1 |\n"
+ROW = "| 4.9.1 | none | 3.11.7 | 17 | none | 2 | 3 on 2026-01-02 (abc) |\n"
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.spark.test_two_words" name="a"/>
 <testcase classname="tests.unit.engine.test_x.TestY" name="b"/>

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from types import TracebackType
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,9 +17,12 @@ from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Entry, PutOutcome, Store, WrappedStore
 from pravega_spark.engine.store.client_options import split_options
 from pravega_spark.engine.store.file_objects import ObjectSink, PositionedFile
+from pravega_spark.engine.store.parallel_calls import in_parallel
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.store.store_cache import shared
 from pravega_spark.errors import StoreError, StoreUnavailable
+
+_In = TypeVar("_In")
 
 
 def repeated(file: pa.NativeFile, retries: Retries) -> pa.NativeFile:
@@ -235,7 +238,10 @@ class RetryingStore(WrappedStore):
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the objects in order, None for each absent one."""
-        return self._retries.call(partial(self.inner.get_many, keys))
+        found: list[bytes | None] = self._each(
+            self.inner.get_many, lambda key: self.inner.get_many([key])[0], keys
+        )
+        return found
 
     def exists(self, key: str) -> bool:
         """Return True if the object exists now."""
@@ -247,11 +253,36 @@ class RetryingStore(WrappedStore):
 
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
         """Create or overwrite the objects; after a failure all are sent again."""
-        self._retries.call(partial(self.inner.put_many, objects))
+        self._each(self.inner.put_many, lambda one: self.inner.put_many([one]), objects)
 
     def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
         """Create the objects as the client does; after a failure all are sent again."""
-        self._retries.call(partial(self.inner.stage, objects))
+        self._each(self.inner.stage, lambda one: self.inner.stage([one]), objects)
+
+    def _each(
+        self, whole: Callable[[Sequence[_In]], Any], one: Callable[[_In], Any], items: Sequence[_In]
+    ) -> Any:
+        """Make a call for many items; after a failure repeat it for each of them by itself.
+
+        Of many requests at a time a busy storage refuses one nearly always: if all were repeated,
+        such a call would not end. What an item was answered is kept.
+        """
+        done: dict[int, Any] = {}
+        is_first = True
+
+        def again(number: int) -> None:
+            if number not in done:
+                done[number] = one(items[number])
+
+        def attempt() -> Any:
+            nonlocal is_first
+            if is_first or len(items) == 1:
+                is_first = False
+                return whole(items)
+            in_parallel(again, range(len(items)))
+            return [done[number] for number in range(len(items))]
+
+        return self._retries.call(attempt)
 
     @contextlib.contextmanager
     def writer(self, key: str) -> Iterator[pa.NativeFile]:

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import * as format from "./format.js";
-import { get, live, onServer, tryNow } from "./server.js";
+import { get, live, onServer, tryNow, unstored } from "./server.js";
 import { overviewView } from "./overview_view.js";
 import { streamsView } from "./streams_view.js";
 import { streamView } from "./stream_view.js";
@@ -15,7 +15,7 @@ import { docsView } from "./docs.js";
 const main = document.getElementById("main");
 const search = document.getElementById("search");
 const state = document.getElementById("live");
-const STATES = { on: "live", trouble: "connection lost", off: "connecting", paused: "paused" };
+const STATES = { on: "live", trouble: "connection lost", unstored: "storage away", off: "connecting", paused: "paused" };
 let shown = null;
 
 // Links of earlier versions to the list of streams go on to work.
@@ -34,27 +34,32 @@ const ROUTES = [
 ];
 
 const away = document.getElementById("away");
-let lost = "";
+let lost = ""; // why the server does not answer
+let bare = ""; // why its storage does not
 
 function setState(kind, text) {
-  const shows = lost ? "trouble" : kind;
+  const shows = lost ? "trouble" : bare && kind !== "paused" ? "unstored" : kind;
   state.dataset.state = shows;
   state.textContent = STATES[shows];
   state.title = STATES[shows];
   notice(kind === "trouble" && text ? text : "");
 }
 
-/** Say what is wrong below the bar: the server is away, or has trouble. */
+/** Say what is wrong below the bar: the server or its storage is away, or has trouble. */
 function notice(text) {
-  away.hidden = !lost && !text;
-  away.firstElementChild.textContent = format.printable(lost || text);
-  away.querySelector("button").hidden = !lost;
+  const said = format.printable(lost || bare || text);
+  away.hidden = !said;
+  if (away.firstElementChild.textContent !== said) away.firstElementChild.textContent = said; // a screen reader reads each change
+  away.querySelector("button").hidden = !lost && !bare;
 }
 
-onServer((kind, heardMs) => {
-  lost = kind === "away" ? `The server has not answered since ${format.clockSeconds(heardMs)}. `
-    + "This page keeps what it shows, and tries again by itself." : "";
-  setState(kind === "away" ? "trouble" : "off");
+const KEEPS = "This page keeps what it shows, and tries again by itself.";
+onServer((kind, data) => {
+  if (kind === "away") lost = `The server has not answered since ${format.clockSeconds(data.sinceMs)}. ${KEEPS}`;
+  if (kind === "back") lost = "";
+  if (kind === "unstored") bare = `The server answers, but has not reached its storage since ${format.clockSeconds(data.sinceMs)}: ${data.message} ${KEEPS}`;
+  if (kind === "stored") bare = "";
+  setState(kind === "away" ? "trouble" : kind === "stored" ? "on" : "off");
 });
 away.querySelector("button").addEventListener("click", tryNow);
 
@@ -106,8 +111,12 @@ function connect() {
     else view.onLive?.(kind, data);
     // After a break the server tells only what changes from now on.
     if (kind === "resync" || (kind === "hello" && greetings++ > 0)) view.reload?.();
-    if (kind === "trouble") setState("trouble", data.message);
-    else setState("on");
+    if (kind === "trouble" && data.storage_since_ms !== null) unstored({ message: data.message, sinceMs: data.storage_since_ms });
+    else if (kind === "trouble") setState("trouble", data.message);
+    else {
+      if (kind === "resync") tryNow();
+      setState("on");
+    }
   }, setState);
 }
 

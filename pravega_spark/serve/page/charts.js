@@ -5,8 +5,8 @@
 //   lag.update({ times_ms: [...], series: [{ name: "behind", values: [3, null, 5], colour: "warn" }] });
 //
 // `times_ms` ascends, in ms since 1970, and has one entry for each value; null is a gap, which is
-// shaded and said; `newest`, if it is given, is said of the newest time. Colours: accent, good, warn,
-// bad, muted. `format` makes a text of a value; `unit` follows it where there is room. An element draws itself once it has a width, and again when that
+// shaded and said. Colours: accent, good, warn, bad, muted. `format` makes a text of a value; `unit`
+// follows it where there is room. An element draws itself once it has a width, and again when that
 // changes. Pointers and the keys left, right, Home, End show a time with its values; to a screen
 // reader the chart is a slider over its times, described by a summary.
 //
@@ -88,8 +88,6 @@ export function chart({ label, unit = "", format: form = format.short, height = 
     return whole > 20 * HOUR ? format.dayAndClock(time) : whole > 30 * MINUTE ? format.clock(time) : format.exactClock(time);
   };
 
-  const momentOf = (index) => timeText(data.times_ms[index]) + (data.newest && index === data.times_ms.length - 1 ? `, ${data.newest}` : "");
-
   function draw() {
     width = plot.clientWidth;
     if (!width) return;
@@ -133,14 +131,14 @@ export function chart({ label, unit = "", format: form = format.short, height = 
     const rows = data.series.map(({ name, values }) => [name, valueText(values[index])]);
     say(index);
     const box = plot.getBoundingClientRect();
-    tip.show(momentOf(index), rows, box.left + left, box.top + TOP);
+    tip.show(timeText(data.times_ms[index]), rows, box.left + left, box.top + TOP);
   }
 
   function say(index) {
     const values = data.series.map((one) => `${data.series.length > 1 ? `${one.name} ` : ""}${valueText(one.values[index])}`);
     plot.setAttribute("aria-valuemax", Math.max(0, data.times_ms.length - 1));
     plot.setAttribute("aria-valuenow", Math.max(0, index));
-    plot.setAttribute("aria-valuetext", index < 0 ? "nothing is known yet" : `${momentOf(index)}: ${values.join(", ")}`);
+    plot.setAttribute("aria-valuetext", index < 0 ? "nothing is known yet" : `${timeText(data.times_ms[index])}: ${values.join(", ")}`);
   }
 
   function show(event) {

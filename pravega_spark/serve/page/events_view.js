@@ -1,6 +1,7 @@
 // The events of a stream: from an end, a time, a cut or an offset, along a key, with a text in them.
 // What is shown is in the address, so a link shows the same events to somebody else.
 
+import { unlessAbsent } from "./absent.js";
 import { card, h, table } from "./dom.js";
 import { get } from "./server.js";
 import { beginning, copyButton, downloadButton, payload, save } from "./payload_view.js";
@@ -42,7 +43,7 @@ export function pager(page, path, kept, isSearch) {
   const onward = page.order === "newest" ? page.older : page.newer;
   return h("p", { class: "pager" },
     isSearch && !page.is_done && link("Look further", page.order, onward),
-    page.order === "newest" && page.is_done ? h("span", {}, "The oldest events are shown.") : link("Older", "newest", page.older),
+    page.order === "newest" && page.is_done ? h("span", {}, "The oldest are shown.") : link("Older", "newest", page.older),
     page.order === "oldest" && page.is_done ? h("span", {}, "Nothing newer yet.") : link("Newer", "oldest", page.newer));
 }
 
@@ -144,6 +145,9 @@ export function eventsView(scope, stream) {
   const isNewest = !query.time_ms && (!query.at || query.at === "tail") && query.order !== "oldest";
   const list = h("div", { class: "loading", "aria-live": "polite" }, "…");
   const newer = h("button", { type: "button", class: "small", hidden: true, onclick: () => load() }, "There are newer events: show them");
+  const shown = unlessAbsent(h("div", {},
+    card("Which events", query.key_of ? `with the routing key of ${query.key_of}` : "", form(path, query)),
+    h("section", { class: "card events-card", "aria-label": "Events" }, list)), "/streams", "All streams");
   let version = null;
 
   async function load() {
@@ -151,6 +155,7 @@ export function eventsView(scope, stream) {
     try {
       const page = await get(`${base}/events`, { limit: 50, at: isNewest ? "tail" : null, ...query });
       version = page.version;
+      shown.isThere();
       list.className = "";
       list.replaceChildren(
         h("p", { class: "small muted" }, lookedText(page.looked, page.events.length, page.readable_events)),
@@ -163,6 +168,7 @@ export function eventsView(scope, stream) {
           copyButton("Copy the position", page.order === "newest" ? page.older : page.newer),
           h("span", { class: "small muted" }, `${MOST}; a page has the beginnings of payloads.`)));
     } catch (error) {
+      if (shown.isAbsent(error)) return;
       list.className = "";
       list.replaceChildren(h("p", { class: "problem", role: "alert" }, error.message),
         h("p", {}, h("a", { href: address(path, { ...kept, at: "head", order: "oldest" }), "data-link": true }, "From the oldest event that is left"), " · ",
@@ -176,12 +182,12 @@ export function eventsView(scope, stream) {
     up: format.link("streams", scope, stream),
     element: h("div", {},
       h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: format.link("streams", scope, stream), "data-link": true }, `${scope} / ${stream} / `), "events"), newer),
-      card("Which events", query.key_of ? `with the routing key of ${query.key_of}` : "", form(path, query)),
-      h("section", { class: "card events-card", "aria-label": "Events" }, list)),
+      shown.element),
     begin: () => load(),
     onRows(changed) {
       const row = changed.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
+      if (!shown.isShown) return load();
       if (version !== null && row.version > version && isNewest) newer.hidden = false;
     },
   };

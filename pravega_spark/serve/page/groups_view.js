@@ -1,5 +1,6 @@
 // Reader groups: the list with their states, and one group with its curves, readers and segments.
 
+import { unlessAbsent } from "./absent.js";
 import { card, cell, choice, column, h, renew, table, wide } from "./dom.js";
 import { get } from "./server.js";
 import { chart } from "./charts.js";
@@ -137,6 +138,8 @@ const PART_COLOURS = ["accent", "warn", "good", "bad", "muted", "accent", "warn"
 const series = (curve, colours = PART_COLOURS) => ({ times_ms: curve.times_ms,
   series: curve.lines.map((line, at) => ({ name: line.name, values: line.values, colour: colours[at] })) });
 
+const lostText = (one) => (one.lost_events ? format.plural(one.lost_events, "event") + (one.has_lost_more ? " or more" : "") : "events that the log no longer counts");
+
 export function groupView(scope, group) {
   const tiles = h("div", { class: "tiles" });
   const [marks, facts, readerRows, segmentRows, problem] = [h("span"), h("dl", { class: "facts" }), h("div"), h("div"), h("div")];
@@ -148,6 +151,7 @@ export function groupView(scope, group) {
   const lagBody = h("div", {}, events.element);
   const segmentCard = card("Segments", "position and what is unread, the furthest behind first", h("div", {}, parts.segments.element, segmentRows));
   const name = `${scope}/${group}`;
+  let isKnown = false; // what was shown stays when the group is deleted
 
   function draw(found) {
     const row = found.row;
@@ -173,7 +177,7 @@ export function groupView(scope, group) {
       ? h("p", { class: "muted" }, `The first ${found.segments.length} of ${format.count(found.total_segments)}.`) : "");
     const streams = found.streams.map((one) => h("p", {}, streamLink(one.stream), " ",
       one.problem ? h("span", { class: "problem" }, one.problem) : h("span", { class: "muted" }, one.lag_events === null ? "unknown" : `${format.plural(one.lag_events, "event")} behind`),
-      one.lost_events ? h("span", { class: "problem" }, ` ${format.plural(one.lost_events, "event")} deleted unread`) : ""));
+      one.lost_events || one.has_lost_more ? h("span", { class: "problem" }, ` ${lostText(one)} deleted unread`) : ""));
     const known = { state: row.state.toLowerCase(), generation: row.generation, retention: row.retention, streams,
       "last checkpoint": row.last_checkpoint || "none", checkpoints: row.waits.length ? waits(row) : "none waits", changed: format.ago(row.updated_ms) };
     renew(facts, ...Object.entries(known).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
@@ -181,25 +185,30 @@ export function groupView(scope, group) {
 
   async function load() {
     try {
-      draw(await get(`/api/groups/${encodeURIComponent(scope)}/${encodeURIComponent(group)}`));
+      const found = await get(`/api/groups/${encodeURIComponent(scope)}/${encodeURIComponent(group)}`);
+      isKnown = true;
+      shown.isThere();
+      draw(found);
     } catch (error) {
+      if (!isKnown && shown.isAbsent(error)) return;
       problem.replaceChildren(h("p", { class: "problem card" }, error.message));
     }
   }
 
-  const shownLag = choice("Unit of the lag", [["events", events], ["seconds", seconds]], events, (shown) => lagBody.replaceChildren(shown.element));
+  const shownLag = choice("Unit of the lag", [["events", events], ["seconds", seconds]], events, (one) => lagBody.replaceChildren(one.element));
+  const shown = unlessAbsent(h("div", {}, problem, tiles,
+    h("div", { class: "grid" },
+      column("two-thirds",
+        card("Behind", "since the server knows the group", lagBody, shownLag),
+        card("Reading against writing", "events a second", rates.element)),
+      column("third", card("Group", "", facts)),
+      card("Readers", "what is unread of their segments", h("div", {}, parts.readers.element, readerRows)), segmentCard)), "/groups", "All reader groups");
   return {
     title: name,
     group: name,
     up: "/groups",
     reload: load,
-    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: "/groups", "data-link": true }, `${scope} / `), group), marks), problem, tiles,
-      h("div", { class: "grid" },
-        column("two-thirds",
-          card("Behind", "since the server knows the group", lagBody, shownLag),
-          card("Reading against writing", "events a second", rates.element)),
-        column("third", card("Group", "", facts)),
-        card("Readers", "what is unread of their segments", h("div", {}, parts.readers.element, readerRows)), segmentCard)),
+    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: "/groups", "data-link": true }, `${scope} / `), group), marks), shown.element),
     begin: (signal) => repeat(load, signal),
   };
 }

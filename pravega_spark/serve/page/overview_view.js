@@ -13,6 +13,7 @@ const KINDS = {
   transaction_lease: "transaction ends", transaction_expired: "transaction is over", retention_maximum: "near its maximum",
   clock_ahead: "time in the future", maintenance_overdue: "maintenance overdue", maintenance_failed: "maintenance failed",
   maintenance_unreadable: "maintenance unknown", scope_damaged: "damaged",
+  stream_events_damaged: "damaged", table_events_damaged: "damaged", table_entries_damaged: "damaged",
 };
 
 function number(found) {
@@ -20,6 +21,7 @@ function number(found) {
   if (found.unit === "seconds") return format.span(found.number);
   if (found.unit === "part") return `${Math.round(100 * found.number)} %`;
   if (found.unit === "streams") return format.plural(found.number, "stream");
+  if (found.unit === "pages") return format.plural(found.number, "page");
   return "";
 }
 
@@ -34,7 +36,7 @@ function subject(found) {
   if (found.subject === "root") return h("a", { class: "row", href: "#maintenance", onclick: toMaintenance }, "maintenance");
   if (found.subject === "scope") return h("a", { class: "row", href: `/streams?q=${encodeURIComponent(`${found.name}/`)}`, "data-link": true }, found.name);
   const [scope, name] = found.name.split("/");
-  return h("a", { class: "row", href: format.link(found.subject === "group" ? "groups" : "streams", scope, name), "data-link": true }, found.name);
+  return h("a", { class: "row", href: found.address || format.link(found.subject === "group" ? "groups" : "streams", scope, name), "data-link": true }, found.name);
 }
 
 function list(answer) {
@@ -56,11 +58,13 @@ const coloured = (number, colour) => h("span", { class: number ? `count ${colour
 
 const looked = (part, name) => `${format.count(part.looked)} of ${format.plural(part.total, name)}`;
 
+const unknown = () => h("span", { class: "muted" }, "–");
+
 function upkeep(rows) {
   return table(["Kind", ["Last run", "num"], "By", ["Streams", "num"], ["Failed", "num"]], rows.map((row) => [
     row.kind, row.finished_ms === null ? h("span", { class: "muted" }, "not recorded") : format.ago(row.finished_ms),
-    row.claimed_by ? `at work now: ${row.claimed_by}` : row.by || h("span", { class: "muted" }, "–"), format.count(row.streams),
-    row.failed ? h("span", { class: "chip warn" }, format.count(row.failed)) : "0"]));
+    row.claimed_by ? `at work now: ${row.claimed_by}` : row.by || unknown(), row.finished_ms === null ? unknown() : format.count(row.streams),
+    row.failed ? h("span", { class: "chip warn" }, format.count(row.failed)) : row.finished_ms === null ? unknown() : "0"]));
 }
 
 export function overviewView() {

@@ -1,6 +1,6 @@
 // Requests to the server, with the token if it needs one, and the live updates.
-// A server that does not answer is waited for: no request fails for it, so a view keeps what it
-// shows, and gets its answer once the server is back.
+// A server that does not answer is waited for, and so is one whose storage does not: no request
+// fails for it, so a view keeps what it shows, and gets its answer once the server can give it.
 
 import { h } from "./dom.js";
 
@@ -10,19 +10,30 @@ const listeners = new Set();
 const held = new Map(); // what waits for the server, by address: each is asked once
 let asking = null;
 let away = null;
-let hurry = null;
+let stored = null; // the wait for the server's storage
+const hurries = new Set();
 let heardMs = Date.now();
 
 const token = () => sessionStorage.getItem("token");
 
-/** Call back with "away" and the time of the last answer, and with "back". */
+/**
+ * Call back with "away" and {sinceMs}, and "back"; with "unstored" and {sinceMs, message} of a
+ * server that does not reach its storage, and "stored".
+ */
 export const onServer = (listener) => listeners.add(listener);
 
-/** Ask a server that is away without a pause. */
-export const tryNow = () => hurry?.();
+/** Ask what is away without a pause. */
+export const tryNow = () => { for (const hurry of hurries) hurry(); };
 
-function tell(kind) {
-  for (const listener of listeners) listener(kind, heardMs);
+function tell(kind, data) {
+  for (const listener of listeners) listener(kind, data);
+}
+
+/** Wait, or until somebody cannot. */
+async function rest(pause) {
+  let hurry = null;
+  await new Promise((resolve) => { hurry = resolve; hurries.add(hurry); setTimeout(resolve, pause); });
+  hurries.delete(hurry);
 }
 
 function untilBack() {
@@ -31,9 +42,9 @@ function untilBack() {
 }
 
 async function probe() {
-  tell("away");
+  tell("away", { sinceMs: heardMs });
   for (let pause = 1000; ; pause = Math.min(pause * 2, PROBE_MS)) {
-    await new Promise((resolve) => { hurry = resolve; setTimeout(resolve, pause); });
+    await rest(pause);
     const options = { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PROBE_MS) };
     if ((await fetch("/ping", options).catch(() => null))?.ok) return;
   }
@@ -87,15 +98,50 @@ async function request(path, options) {
 }
 
 async function ask(address) {
-  const response = await request(address, {});
-  const body = await response.json().catch(() => null);
-  if (response.ok) return body;
-  throw refusal(response, body);
+  for (;;) {
+    const response = await request(address, {});
+    const body = await response.json().catch(() => null);
+    if (response.ok) return body;
+    if (response.status !== 503 || !await untilStored()) throw refusal(response, body);
+  }
+}
+
+/** Wait until the server reaches its storage; false if it does, so that something else is wrong. */
+async function untilStored() {
+  if (!stored) {
+    const problem = await storageProblem();
+    if (!problem) return false;
+    unstored(problem);
+  }
+  return stored.then(() => true);
+}
+
+/** Say that the server does not reach its storage, and ask until it does. */
+export function unstored(problem) {
+  tell("unstored", problem);
+  stored ??= probeStorage().finally(() => { stored = null; tell("stored"); });
+}
+
+async function probeStorage() {
+  for (let pause = 1000; ; pause = Math.min(pause * 2, PROBE_MS)) {
+    await rest(pause);
+    const problem = await storageProblem();
+    if (!problem) return;
+    tell("unstored", problem);
+  }
+}
+
+async function storageProblem() {
+  const response = await request("/v1/health/storage", {});
+  const found = await response.json().catch(() => null);
+  if (!response.ok || !found || found.readiness) return null;
+  return { message: found.details.error, sinceMs: Date.parse(found.details.since.replace(" UTC", "Z").replace(" ", "T")) };
 }
 
 function refusal(response, body) {
   const error = new Error(body?.error?.message || `The server answered ${response.status}.`);
   error.status = response.status;
+  error.type = body?.error?.type;
   return error;
 }
 

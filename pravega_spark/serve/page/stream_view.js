@@ -1,5 +1,6 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
+import { unlessAbsent } from "./absent.js";
 import { card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
 import { drawPicture } from "./picture.js";
@@ -26,6 +27,7 @@ export function streamView(scope, stream) {
   const facts = h("dl", { class: "facts" });
   const panels = panelsOf(base);
   const grid = h("div", { class: "grid" });
+  const body = unlessAbsent(h("div", {}, trouble, tiles, grid), "/streams", "All streams");
   let data = null;
   const shown = { byEpoch: false, isRelative: false };
   let version = null;
@@ -83,13 +85,14 @@ export function streamView(scope, stream) {
     loadedAt = Date.now();
     try {
       details = await get(base);
+      body.isThere();
       version = details.row.version;
       drawRow(details.row);
       drawFacts();
       panels.segments(details.segments);
     } catch (error) {
       problem = error.message;
-      drawTrouble();
+      if (details || !body.isAbsent(error)) drawTrouble();
       return;
     }
     get(`${base}/segments`).then((found) => { data = found; drawSegments(); })
@@ -115,7 +118,7 @@ export function streamView(scope, stream) {
     stream: `${scope}/${stream}`,
     up: "/streams",
     element: h("div", {}, h("div", { class: "head" },
-      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), trouble, tiles, grid),
+      h("h1", {}, h("a", { class: "crumb", href: `/streams?q=${encodeURIComponent(`${scope}/`)}`, "data-link": true }, `${scope} / `), stream), marks), body.element),
     begin(signal) {
       load();
       traffic.begin(signal);

@@ -1,5 +1,6 @@
 // One key-value table: its entries by key, one entry with its value, and the changes of the log.
 
+import { unlessAbsent } from "./absent.js";
 import { card, h, table } from "./dom.js";
 import { get } from "./server.js";
 import { address, field, lookedText, lostRows, open, opener, pager } from "./events_view.js";
@@ -83,9 +84,14 @@ export function tableView(scope, name) {
   const list = h("div", { class: "loading", "aria-live": "polite" }, "…");
   const tab = (text, isOne, query) => h("a", { href: address(path, query), "data-link": true, "aria-current": isOne ? "page" : null, class: "tab" }, text);
 
+  const shown = unlessAbsent(h("div", {}, tiles,
+    card(isChanges ? "Changes" : "Entries", isChanges && given.get("id") ? "of one key" : "", h("div", {}, filters, list),
+      [tab("entries", !isChanges, {}), tab("changes", isChanges, { changes: "1" })])), "/tables", "All tables");
+
   async function load() {
     try {
       const row = await get(base);
+      shown.isThere();
       tiles.replaceChildren(
         tile(format.count(row.folded_entries), "folded entries"), tile(format.count(row.unfolded_changes), "changes since the fold"),
         tile(format.bytes(row.folded_bytes + row.unfolded_bytes), "of rows and changes"), tile(row.key_type, row.has_secondary_key ? "keys, with a secondary one" : "keys"),
@@ -102,6 +108,7 @@ export function tableView(scope, name) {
       }
       list.className = "";
     } catch (error) {
+      if (shown.isAbsent(error)) return;
       list.className = "";
       list.replaceChildren(h("p", { class: "problem", role: "alert" }, error.message),
         error.status === 410 ? h("p", {}, h("a", { href: address(path, { changes: "1", at: "head", order: "oldest" }), "data-link": true }, "The oldest change that is left")) : "");
@@ -113,9 +120,10 @@ export function tableView(scope, name) {
     up: "/tables",
     element: h("div", {},
       h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: "/tables", "data-link": true }, `${scope} / `), name)),
-      tiles,
-      card(isChanges ? "Changes" : "Entries", isChanges && given.get("id") ? "of one key" : "", h("div", {}, filters, list),
-        [tab("entries", !isChanges, {}), tab("changes", isChanges, { changes: "1" })])),
-    begin: () => load(),
+      shown.element),
+    begin(signal) {
+      load();
+      shown.repeat(load, signal);
+    },
   };
 }

@@ -14,9 +14,6 @@ const CHARTS = [
   ["size_bytes", "size", "Size of readable events", { format: format.bytes, height: 130 }, "good"],
 ];
 
-// The newest point also has what came since the last whole one ended.
-const meanOf = (times) => `mean of ${format.span((times.at(-1) - times.at(-2)) / 1000)}`;
-
 /** Return the cards, and how to begin: they ask again while the page is seen, faster while the past is read. */
 export function trafficCards(base) {
   const drawn = CHARTS.map(([key, name, label, options, colour]) => ({ key, name, label, colour, ...chart({ label, ...options }) }));
@@ -36,7 +33,7 @@ export function trafficCards(base) {
         const found = await get(`${base}/traffic`, { last });
         if (last !== NAMES.get(range.chosen)) return;
         for (const { key, name, colour, update } of drawn)
-          update({ times_ms: found.times_ms, series: [{ name, values: found[key], colour }], newest: key !== "size_bytes" && meanOf(found.times_ms) });
+          update({ times_ms: found.times_ms, series: [{ name, values: found[key], colour }] });
         const { created_ms: created, times_ms: times } = found;
         const isGap = found.events_per_second.some((value, index) => value === null && times[index] >= created);
         say(POINTS[last] + (found.is_reading ? "; the past is being read" : isGap ? "; the log does not tell the shaded times" : "")

@@ -25,7 +25,9 @@ def check(calls: Sequence[Recorded]) -> None:
 def _never_back(stream: StreamHistory) -> None:
     for earlier, head in stream.heads:
         for later, other in stream.heads:
-            if earlier.before(later) and (lost := stream.layout.beyond(head, other)):
+            if earlier.before(later) and (
+                lost := stream.layout.beyond(head, other, stream.places().values())
+            ):
                 raise Violation(
                     "the head never moves back",
                     f"{lost} was before the head by {earlier}, and is not by {later}",
@@ -53,7 +55,8 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
             if c.may_have_happened and c.arguments.get("cut") is not None
         ]
         earlier = _head_before(calls, stream, its, retain)
-        lost = stream.layout.beyond(retain.value, _furthest(released + earlier))
+        held = _furthest(released + earlier)
+        lost = stream.layout.beyond(retain.value, held, stream.places().values())
         if lost is not None:
             raise Violation(
                 "retention takes nothing that a subscriber holds",

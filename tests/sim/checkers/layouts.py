@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 ENDLESS = 1 << 62
+"""In a cut: the segment was read to its end, wherever that is."""
 
 
 class Layout:
@@ -36,17 +37,17 @@ class Layout:
             return offset < cut[segment]
         return any(segment in self.ancestors(named) for named in cut)
 
-    def beyond(self, cut: Mapping[str, int], other: Mapping[str, int]) -> tuple[str, int] | None:
-        """Return a position that lies before ``cut`` and not before ``other``, if there is one.
-
-        In a segment that nobody can have finished, ENDLESS stands for its last event.
-        """
-        for segment, offset in cut.items():
-            if offset > 0 and not self.before((segment, offset - 1), other):
-                return segment, offset - 1
-            for earlier in self.ancestors(segment):
-                if not self.before((earlier, ENDLESS), other):
-                    return earlier, ENDLESS
+    def beyond(
+        self,
+        cut: Mapping[str, int],
+        other: Mapping[str, int],
+        events: Iterable[tuple[str, int]],
+    ) -> tuple[str, int] | None:
+        """Return where an event lies before ``cut`` and not before ``other``, if there is one."""
+        last = [(segment, end - 1) for segment, end in cut.items() if 0 < end < ENDLESS]
+        for position in (*last, *events):
+            if self.before(position, cut) and not self.before(position, other):
+                return position
         return None
 
     def follow(self, segments: Iterable[str]) -> list[str]:

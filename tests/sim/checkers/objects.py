@@ -81,10 +81,10 @@ def _update(call: Recorded, versions: Mapping[tuple[str, str], str]) -> Step | N
 
     def step(state: State) -> State | None:
         values: dict[str, str] = dict(state)  # type: ignore[call-overload]
-        met = all(_holds(values, change, versions) for change in changes)
+        met = {_holds(values, change, versions) for change in changes}
         if is_refusal:
-            return None if met else state
-        if not met:
+            return None if met == {True} else state
+        if False in met:
             return None if call.ok else state
         for change in changes:
             if change["value"] is None:
@@ -100,13 +100,21 @@ def _holds(
     values: Mapping[str, str],
     change: Mapping[str, Any],
     versions: Mapping[tuple[str, str], str],
-) -> bool:
-    expected, value = change.get("expected"), values.get(change["key"])
+) -> bool | None:
+    """Return whether a condition is met; None where the history does not show it.
+
+    Nobody saw the version of a value whose update was unknown, except perhaps in a refusal.
+    """
+    key, expected = change["key"], change.get("expected")
+    value = values.get(key)
     if expected is None:
         return True
     if expected == "absent":
         return value is None
-    return value is not None and versions.get((change["key"], value)) == encode(expected)
+    if value is not None and (key, value) not in versions:
+        known = {version for (other, _), version in versions.items() if other == key}
+        return False if encode(expected) in known else None
+    return value is not None and versions[key, value] == encode(expected)
 
 
 def _get(call: Recorded, versions: Mapping[tuple[str, str], str]) -> Step | None:
@@ -354,6 +362,16 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
         for call in of(calls, "stage")
         if len(call.arguments["streams"]) > 1
     }
+    shown: dict[int, tuple[str, frozenset[str]]] = {}
+    for name, stream in streams.items():
+        for read in stream.reads:
+            if read.to_the_tail and read.is_whole(stream.layout):
+                found = (stream.tried.get(seen.event) for seen in read.seen)
+                those = frozenset(t.transaction for t in found if t and t.transaction in parts)
+                shown[read.call.number] = (name, those)  # type: ignore[assignment]
+    earlier = _earlier(list(shown.values()))
+    for stream in streams.values():
+        _by_offsets(stream, parts, earlier)
     operations = []
     done: set[str] = set()
     for call in of(calls, "commit"):
@@ -361,27 +379,53 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
         if transaction not in parts or not call.may_have_happened or transaction in done:
             continue
         done.add(transaction)
+        if not call.ok and not any(transaction in those for _, those in shown.values()):
+            continue  # it never happened, or after everything else
         visible = call.ended if call.arguments.get("wait", True) else None
-        operations.append(_operation(call, _decide(transaction)))
+        operations.append(_operation(call, _decide(transaction, earlier.get(transaction, set()))))
         for name in parts[transaction]:
             step = _apply(transaction, name, parts)
             operations.append(Operation(call.began, visible, step, f"{name}: {call}"))
     if not operations:
         return
-    for name, stream in streams.items():
-        for read in stream.reads:
-            if read.to_the_tail and read.is_whole(stream.layout):
-                shown = {
-                    tried.transaction
-                    for seen in read.seen
-                    if (tried := stream.tried.get(seen.event)) and tried.transaction in parts
-                }
-                operations.append(_operation(read.call, _reads(name, shown, parts)))
+    for call in of(calls, "read"):
+        if call.number in shown:
+            name, those = shown[call.number]
+            operations.append(_operation(call, _reads(name, those, parts)))
     yield Object("joint transactions", ((), ()), operations)
 
 
-def _decide(transaction: str) -> Step:
-    return lambda state: ((*state[0], transaction), state[1])  # type: ignore[index]
+def _earlier(shown: Sequence[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
+    """Return those that must be decided before a transaction, as one stream shows it later."""
+    earlier: dict[str, set[str]] = {}
+    for name, some in shown:
+        for other, more in shown:
+            if name == other and some < more:
+                for transaction in more - some:
+                    earlier.setdefault(transaction, set()).update(some)
+    return earlier
+
+
+def _by_offsets(
+    stream: StreamHistory, parts: Mapping[str, object], earlier: dict[str, set[str]]
+) -> None:
+    """Add those that lie before a transaction in a segment."""
+    places = stream.places()
+    rows = sorted(
+        (*places[tried.event], tried.transaction)
+        for tried in stream.tried.values()
+        if tried.event in places and tried.transaction in parts
+    )
+    for (segment, _, before), (other, _, transaction) in pairwise(rows):
+        if segment == other and before != transaction:
+            earlier.setdefault(str(transaction), set()).add(str(before))
+
+
+def _decide(transaction: str, earlier: set[str]) -> Step:
+    def step(state: Any) -> State | None:
+        return ((*state[0], transaction), state[1]) if earlier <= set(state[0]) else None
+
+    return step
 
 
 def _touching(state: Any, name: str, parts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -400,7 +444,7 @@ def _apply(transaction: str, name: str, parts: Mapping[str, Sequence[str]]) -> S
     return step
 
 
-def _reads(name: str, shown: set[str | None], parts: Mapping[str, Sequence[str]]) -> Step:
+def _reads(name: str, shown: frozenset[str], parts: Mapping[str, Sequence[str]]) -> Step:
     def step(state: Any) -> State | None:
         number = dict(state[1]).get(name, 0)
         return state if set(_touching(state, name, parts)[:number]) == shown else None

@@ -1,5 +1,5 @@
 module pravega-spark/porcupine
 
-go 1.21
+go 1.22
 
-require github.com/anishathalye/porcupine v1.3.0
+require github.com/anishathalye/porcupine v1.3.1

@@ -177,7 +177,7 @@ def test_a_fold_that_commits_as_the_life_ends_leaves_no_rows() -> None:
     runtime = FakeRuntime()
     manager = shop(runtime)
     write(manager, {"a": b"1"})
-    delete = at_failpoint("fold.commit", lambda: manager.delete_key_value_table(NAME))
+    delete = at_failpoint("fold.commit", lambda: manager.delete_key_value_table(NAME), own=True)
     with delete:
         done = fold(*opened(manager, runtime))
     assert delete.hits == 1

@@ -480,7 +480,7 @@ def test_killed_run_is_finished_by_the_next(point: str) -> None:
     stream = made(RetentionPolicy.by_time("3 min"))
     options = parse_options(grace=0, retain=0)
 
-    with at_failpoint(point, kill) as hit, pytest.raises(Killed):
+    with at_failpoint(point, kill, own=True) as hit, pytest.raises(Killed):
         run_retention(reopen(stream), options)
     assert hit.hits == 1
     stream = reopen(stream)

@@ -253,6 +253,21 @@ def test_a_checkpoint_that_waits_says_for_whom_and_how_long(root: CountedRoot) -
     assert [(w["name"], w["readers"]) for w in row["waits"]] == [("nightly", ["slow-reader"])]
 
 
+def test_how_long_a_checkpoint_waits_does_not_begin_anew_with_the_server(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    handle = root.manager.reader_group("nyc/g")
+    with handle.create_reader("slow-reader") as reader:
+        reader.read_next_event(timeout=0)
+        handle.initiate_checkpoint("nightly")
+        root.runtime.sleep(HOUR)
+        with page(root) as client:
+            finding = only(look(client, root), "checkpoint_waits")
+    assert HOUR <= finding["number"] <= HOUR + 10
+    assert finding["text"].startswith("or longer: checkpoint nightly waits for slow-reader")
+
+
 def test_a_group_keeps_what_it_reads_of_other_streams_when_one_is_deleted(
     root: CountedRoot,
 ) -> None:
@@ -593,6 +608,47 @@ def test_a_stream_by_size_keeps_nothing_for_a_group_and_says_what_it_lost(
     assert lost["text"].startswith("lost in nyc/f: deleted")
     assert unread["severity"] == "warning"
     assert "keep" not in unread["text"]
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_events_that_were_lost_in_forgotten_segments_are_counted_or_said(
+    root: CountedRoot, is_remembered: bool
+) -> None:
+    make_group(root)
+    write(root, "nyc/f", 5)
+    for seal in ("0#0", "1#1"):
+        root.manager.scale_stream("nyc/f", seal=[seal], key_ranges=[(0.0, 1.0)])
+        write(root, "nyc/f", 4)
+    root.manager.truncate_stream("nyc/f", root.manager.tail("nyc/f"))
+    if not is_remembered:
+        root.store.delete([entry.key for entry in root.store.list("nyc/f/metadata")])
+    with page(root) as client:
+        lost = only(look(client, root), "group_lost_events")
+        (stream,) = group(client, "nyc/g")["streams"]
+        root.store.taken()
+        group(client, "nyc/g")
+        look(client, root)
+        assert root.store.taken() < 12, "the history is read once"
+    if is_remembered:
+        assert (lost["number"], lost["unit"]) == (13, "events")
+        assert (stream["lost_events"], stream["has_lost_more"]) == (13, False)
+    else:
+        assert stream["has_lost_more"]
+        assert "its log no longer counts" in lost["text"]
+
+
+def test_a_history_that_the_storage_refused_once_is_read_by_the_next_look(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    write(root, "nyc/f", 5)
+    root.manager.scale_stream("nyc/f", seal=["0#0"], key_ranges=[(0.0, 1.0)])
+    root.manager.truncate_stream("nyc/f", root.manager.tail("nyc/f"))
+    with page(root) as client:
+        root.store.fails = "nyc/f/metadata"
+        assert "group_lost_events" not in kinds(look(client, root))
+        root.store.fails = ""
+        assert only(look(client, root), "group_lost_events")["number"] == 5
 
 
 def test_a_transaction_past_its_end_is_told_when_the_run_that_ends_it_is_overdue(

@@ -149,6 +149,34 @@ def test_a_log_with_more_new_commits_than_a_poll_may_read_is_read_on_by_the_next
     assert lags[-1] == POLL_CALLS + 201
 
 
+def test_a_poll_is_charged_for_the_histories_that_tell_what_groups_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, scales, most = 8, 6, 40
+    root = make(count, count)
+    for number in range(count):
+        name = f"nyc/s{number:04}"
+        for sealed in range(scales):
+            root.manager.scale_stream(name, seal=[f"{sealed}#{sealed}"], key_ranges=[(0.0, 1.0)])
+        root.manager.truncate_stream(name, root.manager.tail(name))
+    settle(root)
+    monkeypatch.setattr(call_budget, "POLL_CALLS", most)
+    with web_client(root.manager) as client:
+        calls = []
+        found = poll(client, root)
+        while looked(found) < 2 * count:
+            calls.append(root.store.taken())
+            found = poll(client, root)
+        calls.append(root.store.taken())
+        lost = [f["number"] for f in found["findings"] if f["kind"] == "group_lost_events"]
+        for _ in range(4):
+            poll(client, root)
+        idle = root.store.taken() / 4
+    assert max(calls) <= most
+    assert lost == [1] * count
+    assert idle <= 2 * count + 4, "a history is read once"
+
+
 def test_a_group_of_many_readers_is_read_by_and_by_and_not_judged_before() -> None:
     root = make(1, 1)
     handle = root.manager.reader_group("nyc/g0000")

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -82,6 +83,14 @@ def unread(server: LimitedServer) -> socket.socket:
     client.connect(("127.0.0.1", server.port))
     client.sendall(request("GET /api/openapi.json") * 1_000)
     return client
+
+
+def wait_until_unread(server: LimitedServer, slow: socket.socket) -> None:
+    """Wait until the server can write no more to a client that does not read."""
+    before = -1
+    while before != (before := server.unread_bytes(slow)) or not before:
+        for _ in range(5):
+            assert status(server.ask("GET /ping")) == 200
 
 
 BODY = request("GET /ping", "Content-Length: 1000000")
@@ -185,6 +194,24 @@ def test_a_server_without_a_free_file_ends_what_waits_and_says_so_once() -> None
     assert said.count("no connection can be accepted (Too many open files") == 1
 
 
+def test_a_server_that_ends_while_it_has_no_free_file_says_nothing_but_that() -> None:
+    with (
+        limited_server(files=80, free_files=8, header_seconds=LATE, unread_seconds=LATE) as server,
+        ExitStack() as stack,
+    ):
+        assert status(server.ask("GET /api/openapi.json")) == 200  # it loads files
+        idle = [stack.enter_context(server.connect()) for _ in range(3)]  # these end first
+        for client in idle:
+            client.sendall(b"GET")
+        slow = stack.enter_context(unread(server))  # for it the end waits, and accepting is tried
+        wait_until_unread(server, slow)
+        for _ in range(30):
+            stack.enter_context(server.connect())
+        wait_for(lambda: "no connection can be accepted" in server.said())
+        said = server.end().splitlines()
+    assert [line for line in said if "no connection can be accepted" not in line] == [], said
+
+
 def test_64_pages_are_live_of_100_that_come_at_once_and_leave_their_places(
     patient: LimitedServer,
 ) -> None:
@@ -242,13 +269,21 @@ def test_a_server_ends_whatever_its_clients_leave_open() -> None:
             client.sendall(request("GET /ping"))
             assert status(client.recv(1 << 16)) == 200
         clients += [slow := unread(server), live_viewer(server)]
-        before = -1
-        while before != (before := server.unread_bytes(slow)) or not before:
-            for _ in range(5):  # while it could write more to the slow one
-                assert status(server.ask("GET /ping")) == 200
+        wait_until_unread(server, slow)
         said = server.end()
         for client in clients:
             client.close()
+    assert said == ""
+
+
+def test_a_server_ends_the_connections_that_it_accepts_while_it_ends() -> None:
+    with limited_server(header_seconds=LATE) as server, ExitStack() as stack:
+        assert status(server.ask("GET /ping")) == 200
+        server.process.send_signal(signal.SIGTERM)
+        with suppress(OSError):  # it listens no more
+            while True:
+                stack.enter_context(server.connect())
+        said = server.end()
     assert said == ""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from pravega_spark import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager
 from tests.harness.browser import BrowserTab, needs_browser
+from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.lively_root import HOSTILE, make_lively_root
 from tests.harness.page_server import page_server
 from tests.harness.tcp_proxy import Network, tcp_proxy
@@ -222,3 +224,112 @@ def test_the_page_has_light_and_dark_colours(root: Path, tab: BrowserTab, colour
         assert (brightness > 200) == (colours == "light")
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
         assert tab.faint_texts() == []
+
+
+def test_a_page_whose_storage_is_away_says_so_keeps_what_it_shows_and_comes_back(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_events([b"x"] * 7, routing_key="k")
+    manager.close()
+    notice = "document.getElementById('away')"
+    live = "document.getElementById('live').textContent"
+    cell = "document.querySelector('tr[data-stream=\"nyc/f\"]')?.cells[4].textContent"
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/streams")
+        tab.wait_for(f"{cell} === '7' && {live} === 'live'")
+        (tmp_path / "root").rename(tmp_path / "away")
+        tab.wait_for(f"!{notice}.hidden && {live} === 'storage away'")
+        said = tab.run(f"{notice}.innerText")
+        assert "has not reached its storage since " in said
+        assert "is no longer the root that this process opened" in said
+        assert tab.run(cell) == "7"
+
+        # What is clicked meanwhile waits, and says nothing wrong of the root.
+        tab.run("document.querySelector('[data-nav=groups]').click()")
+        tab.wait_for("document.querySelector('h1').textContent === 'Reader groups'")
+        tab.wait_for(f"{live} === 'storage away'")
+        main = tab.run("document.querySelector('main').innerText")
+        assert "no reader groups" not in main
+        assert "is no longer the root" not in main
+
+        (tmp_path / "away").rename(tmp_path / "root")
+        tab.wait_for(f"{notice}.hidden && {live} === 'live'")
+        tab.wait_for("document.querySelector('main').innerText.includes('no reader groups')")
+
+
+ABSENT = (
+    ("/streams/nyc/none", "stream nyc/none does not exist"),
+    ("/streams/nyc/none/events", "stream nyc/none does not exist"),
+    ("/groups/nyc/none", "reader group nyc/none does not exist"),
+    ("/tables/nyc/none", "table nyc/none does not exist"),
+    ("/tables/nyc/none?changes=1", "table nyc/none does not exist"),
+)
+
+
+def test_the_page_of_what_does_not_exist_is_one_message_without_controls(
+    root: Path, tab: BrowserTab
+) -> None:
+    with page_server(root) as url:
+        for path, said in ABSENT:
+            tab.open(url + path)
+            tab.wait_for(f"document.querySelector('.missing')?.innerText.includes({said!r})")
+            assert tab.run("document.querySelector('main').innerText.split('exist').length") == 2
+            controls = "document.querySelectorAll('main :is(button, input, select, .card)')"
+            assert tab.run(f"[...{controls}].every(one => !one.checkVisibility())"), path
+            tab.run("document.querySelector('.missing a').click()")
+            tab.wait_for(f"location.pathname === '/{path.split('/')[1]}'")
+
+
+MADE = (
+    ("/streams/nyc/f", "readable events"),
+    ("/streams/nyc/f/events", "Looked at"),
+    ("/groups/nyc/f", "generation"),
+    ("/tables/nyc/f", "version of the log"),
+)
+
+
+@pytest.mark.parametrize(("path", "said"), MADE)
+def test_what_is_made_while_its_page_waits_is_shown(
+    tmp_path: Path, tab: BrowserTab, path: str, said: str
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/other")
+    with page_server(tmp_path / "root") as url:
+        tab.open(url + path)
+        tab.wait_for("document.querySelector('.missing')?.innerText.includes('does not exist')")
+        if path.startswith("/streams"):
+            manager.create_stream("nyc/f")
+        elif path.startswith("/groups"):
+            manager.create_reader_group("nyc/f", ["nyc/other"])
+        else:
+            manager.create_key_value_table("nyc/f", KeyValueTableConfiguration(key_type="string"))
+        tab.wait_for(f"document.querySelector('main').innerText.includes({said!r})")
+        assert not tab.run("document.querySelector('.missing').checkVisibility()")
+
+
+def test_the_list_of_streams_says_that_maintenance_is_overdue_in_the_colour_of_warnings(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    late = FakeRuntime()
+    late.wall_ms = time.time() * 1_000 - 86_400_000
+    manager = StreamManager(tmp_path / "root", runtime=late)
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    manager.close()
+    chip = "document.querySelector('.head .chip')"
+    warn = "getComputedStyle(document.querySelector('.tile .count.warn')).color"
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/streams")
+        tab.wait_for(f"{chip}?.textContent === 'maintenance overdue: 1 of 7'")
+        assert tab.run(f"{chip}.title") == "No recent run of: sweeping"
+        colour = tab.run(f"getComputedStyle({chip}).color")
+        tab.open(f"{url}/")
+        tab.wait_for("document.querySelector('.tile .count.warn')?.textContent === '1'")
+        assert tab.run(warn) == colour
+        zero = "getComputedStyle(document.querySelector('.tile .count:not(.warn)')).color"
+        assert tab.run(zero) != colour  # nothing is critical, and its 0 has no colour

@@ -14,24 +14,6 @@ pytestmark = [pytest.mark.slow, needs_browser]
 TEXT = "document.querySelector('main').innerText"
 
 
-def test_the_newest_point_of_a_curve_says_of_how_long_it_is_the_mean(
-    tmp_path: Path, tab: BrowserTab
-) -> None:
-    manager = StreamManager(tmp_path / "root")
-    manager.create_scope("a")
-    manager.create_stream("a/fast")
-    with page_server(tmp_path / "root") as url:
-        tab.open(f"{url}/streams/a/fast")
-        told = "document.querySelector('.plot')?.getAttribute('aria-valuetext') ?? ''"
-        tab.wait_for(f"/, mean of (6\\d|7\\d) s: /.test({told})")
-        tab.run("document.querySelector('.plot').focus()")
-        tab.press("End")
-        tab.wait_for("document.querySelector('.tip').innerText.includes('mean of ')")
-        tab.press("Home")
-        assert "mean of" not in tab.run("document.querySelector('.tip').innerText")
-    assert tab.problems == []
-
-
 def test_the_page_of_a_stream_that_is_lost_keeps_what_it_showed_and_says_so(
     tmp_path: Path, tab: BrowserTab
 ) -> None:

@@ -13,6 +13,7 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
 from pravega_spark.manager import root_of
+from pravega_spark.serve.call_budget import Allowance, BudgetSpent
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, TrafficHistory
 from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWatch
@@ -248,10 +249,13 @@ def test_a_stream_that_is_made_again_begins_anew(world: World) -> None:
     world.manager.delete_stream("nyc/f")
     with pytest.raises(NoSuchStream):
         world.watch.look()
+    world.clock.sleep(1)
     world.manager.create_stream("nyc/f")
+    world.clock.sleep(15)
     row = world.row()
     assert (row.events, row.size_bytes) == (0, 0)
     assert row.series == [None] * 59 + [0]
+    world.clock.sleep(300)
     assert world.filled(DAY_MS).events_per_second == [None] * 287 + [0]
 
 
@@ -263,6 +267,7 @@ def test_a_truncation_lowers_the_size_and_no_rate(world: World) -> None:
     world.manager.truncate_stream("nyc/f", str(world.log.view().tail))
     world.clock.sleep(60)
     world.write(6)
+    world.clock.sleep(15)  # until the span that it is in has ended
     found = world.filled(HOUR_MS)
     assert found.size_bytes[-1] == 60
     assert found.size_bytes[-4] is None, "what was cut off is not known from the commits"
@@ -347,15 +352,34 @@ def test_the_page_gets_a_range_of_rates(
     world: World, client: TestClient, last: str, width: int, points: int
 ) -> None:
     world.write(600)
-    world.clock.sleep(20)
+    world.clock.sleep(320)
     found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
     curves = [found[name] for name in found if name not in ("is_reading", "created_ms")]
     assert {len(curve) for curve in curves} == {points}
     times = found["times_ms"]
-    assert times[-1] == world.clock.now_ms()
-    assert {later - earlier for earlier, later in pairwise(times[:-1])} == {width * 1_000}
+    assert {later - earlier for earlier, later in pairwise(times)} == {width * 1_000}
     assert sum_of(found["events_per_second"], times) == pytest.approx(600, rel=0.01)
     assert found["size_bytes"][-1] == 6_000
+
+
+@pytest.mark.parametrize(("last", "width", "late"), [("15m", 15, 15), ("24h", 300, 300)])
+def test_each_point_is_the_mean_of_its_own_span_alone(
+    world: World, client: TestClient, last: str, width: int, late: int
+) -> None:
+    """Events come each 5 s, so every whole span has the same mean, whenever somebody looks."""
+    world.clock.sleep(7)
+    for _ in range(900 // 5):
+        world.clock.sleep(5)
+        world.write(10)
+    for pause in (0.1, 4, 3, 4, 3, 4):
+        world.clock.sleep(pause)
+        found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
+        now_ms = world.clock.now_ms()
+        assert now_ms - late * 1_000 <= found["times_ms"][-1] <= now_ms
+        assert found["times_ms"][-1] % (15_000 if last == "15m" else 300_000) == 0
+        if pause == 0.1:
+            assert found["events_per_second"][-2:] == [2, 2]
+    assert width * 1_000 == found["times_ms"][-1] - found["times_ms"][-2]
 
 
 def test_the_page_is_told_which_ranges_there_are(client: TestClient) -> None:
@@ -372,6 +396,32 @@ def read_to_the_end(world: World, client: TestClient, last: str) -> Any:
             return found
 
 
+@pytest.mark.check
+def test_a_budget_that_is_spent_while_the_past_is_read_counts_nothing_twice_or_never(
+    world: World,
+) -> None:
+    world.clock.sleep(86_400)
+    world.write_often(600, 1.0)
+    watch = RootWatch(ServedRoot(manager_on(world.spy, world.clock)), 3.0).stream("nyc/f")
+    world.clock.sleep(15)
+    spent = 0
+    for calls in range(40):  # of each look that reads the past, another call is one too many
+        world.clock.sleep(3)
+        watch.look(reads=0)
+        try:
+            with Allowance(calls).applied():
+                watch.read_past()
+        except BudgetSpent:
+            spent += 1
+    assert spent > 20
+    while (found := watch.traffic(HOUR_MS)).is_reading:
+        world.clock.sleep(3)
+        watch.look()
+    assert None not in found.events_per_second
+    assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(600, rel=0.01)
+    assert sum_of(found.commits_per_second, found.times_ms) == pytest.approx(600, rel=0.01)
+
+
 def look_from_afar(client: TestClient) -> None:
     """Look as the overview does: at all streams, without reading the past of any."""
     assert client.get("/api/attention").json()["streams"]["looked"] == 1
@@ -384,8 +434,9 @@ def test_looks_of_the_overview_do_not_spoil_what_a_page_shows_later(
         world.clock.sleep(6)
         world.write(60)
         look_from_afar(client)
+    world.clock.sleep(15)
     found = read_to_the_end(world, client, "15m")
-    assert {8.0, 12.0}.issuperset(found["events_per_second"][-11:-1])
+    assert {8.0, 12.0}.issuperset(found["events_per_second"][-12:-2])
     told = sum_of(found["events_per_second"], found["times_ms"])
     assert told == pytest.approx(30 * 60, rel=1e-3)
 

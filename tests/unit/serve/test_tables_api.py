@@ -299,3 +299,18 @@ def test_a_damaged_file_of_the_fold_is_said_and_the_rest_is_there() -> None:
         after = get(client, f"{TABLE}/entries", after=page["next"])
         assert after["entries"][0]["key"] == firsts[2]
         assert get(client, f"{TABLE}/entries")["entries"][0]["key"] == "00000"
+        first = attention(client)
+        assert (first["kind"], first["name"]) == ("table_entries_damaged", "nyc/t")
+        path, _, query = first["address"].partition("?")
+        assert path == "/tables/nyc/t"
+        data[len(data) // 4] ^= 0xFF
+        store.put(key, bytes(data))
+        page = client.get(f"/api{path}/entries?{query}").json()
+        assert page["lost"] is None
+        assert attention(client) is None
+
+
+def attention(client: TestClient) -> Any:
+    """Return what needs attention of a table, if anything does."""
+    found = client.get("/api/attention").json()["findings"]
+    return next((finding for finding in found if finding["subject"] == "table"), None)

@@ -166,7 +166,7 @@ def test_a_transaction_that_hung_before_its_commit_is_fenced(
 
 def test_a_commit_that_hung_while_it_prepared_is_fenced(world: JointWorld, opened: Open) -> None:
     txn = written(opened())
-    with at_failpoint("joint.prepared", opened) as hung, pytest.raises(WriterFenced):
+    with at_failpoint("joint.prepared", opened, own=True) as hung, pytest.raises(WriterFenced):
         txn.commit()
     assert hung.hits == 1
     assert txn.status is TransactionStatus.ABORTED

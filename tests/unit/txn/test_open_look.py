@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
 
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.config.policies import StreamConfiguration
-from pravega_spark.engine.runtime.system import Runtime
-from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
+from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError, StoreReadOnly
 from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.reader_groups.query_member import QueryMember
@@ -20,12 +18,13 @@ from pravega_spark.txn.decision_log import DecisionLog
 from pravega_spark.txn.joint import JointTransaction
 from pravega_spark.txn.open_look import look_at
 from pravega_spark.txn.transaction import Transaction
-from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.joint_world import JointWorld
 from tests.harness.killed_processes import wait_until
+from tests.harness.roots import KeptRoot, manager_on
 from tests.harness.small_streams import write
+from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import (
     LEASE_MS,
     World,
@@ -232,7 +231,7 @@ def test_look_ends_no_joint_transaction_that_is_undecided_and_finishes_a_decided
 def manager(monkeypatch: pytest.MonkeyPatch) -> StreamManager:
     """Return a manager of the system's runtime, whose processes look often."""
     monkeypatch.setattr("pravega_spark.txn.open_look.OPEN_LOOK_SECONDS", 0.02)
-    manager = StreamManager("memory://" + Runtime().token())
+    manager = manager_on(Spy())
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration())
     return manager
@@ -297,9 +296,10 @@ def test_reader_of_a_group_looks_again_although_nobody_appends(manager: StreamMa
         txn = begun(StreamLog(root_of(manager).store, "s/t", runtime), lease_ms=100)
         txn.write_event(b"1")
         txn.flush()
-        with at_failpoint("look.before", lambda: None) as point:
-            assert reader.read_next_event(timeout=0.1).event is None
-            wait_until(lambda: point.hits > 0)
+        spy = root_of(manager).store
+        assert isinstance(spy, Spy)
+        assert reader.read_next_event(timeout=0.1).event is None
+        wait_until(lambda: spy.count("list", "s/t/transactions") > 0)
         kill_commit(runtime, txn.commit, "txn.decided")
         assert (found := reader.read_next_event(timeout=60).event) is not None
         assert found.data == b"1"
@@ -313,14 +313,23 @@ def test_query_that_is_a_groups_reader_carries_it_out(manager: StreamManager) ->
     member.leave()
 
 
-@pytest.mark.check
-def test_closed_reader_looks_no_more(manager: StreamManager) -> None:
-    store = root_of(manager).store
-    with manager.create_reader_group("s/g", ["s/t"]).create_reader("r") as reader:
-        begun(StreamLog(store, "s/t", FakeRuntime()), lease_ms=100)
-        reader.read_next_event(timeout=0.1)
-    with at_failpoint("look.before", lambda: None) as point:
-        open_stream(store, "s/t").view()  # as of a reader that reads on
-        wait_until(lambda: point.hits == 1)
-        time.sleep(0.5)
-        assert point.hits == 1
+def test_closed_reader_looks_no_more() -> None:
+    spy, runtime = Spy(), FakeRuntime()
+    manager = manager_on(spy, runtime)
+    manager._root = KeptRoot(spy, runtime)
+    manager.create_scope("s")
+    manager.create_stream("s/t", StreamConfiguration())
+    group = manager.create_reader_group("s/g", ["s/t"])
+    begun(StreamLog(spy.inner, "s/t", runtime))
+
+    def looks() -> int:
+        """Return how often it looks in ten leases."""
+        spy.calls.clear()
+        for _ in range(10):
+            runtime.run_later(PROMISED_SECONDS)
+        return spy.count("list", "s/t/transactions")
+
+    with group.create_reader("r") as reader:
+        reader.read_next_event(timeout=0)
+        assert looks() >= 5
+    assert looks() <= 1  # the one that it had begun to wait for

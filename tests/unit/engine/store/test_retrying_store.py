@@ -93,6 +93,27 @@ def test_call_is_given_up_after_the_limit(name: str) -> None:
     assert outage.runtime.elapsed - FakeRuntime().elapsed == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("call", ["get_many", "put_many", "stage"])
+def test_busy_storage_that_refuses_every_third_request_delays_a_call_for_many(call: str) -> None:
+    """Repeated as a whole it would never succeed: some of its requests are refused each time."""
+    outage = Outage(
+        *(
+            Rule(DOWN, operation, nth=n)
+            for operation in ("get_many", "put")
+            for n in range(3, 600, 3)
+        )
+    )
+    many = [f"many/{number}" for number in range(40)]
+    if call == "get_many":
+        for key in many:
+            outage.spy.inner.put(key, key.encode())
+        assert outage.store.get_many([*many, "absent"]) == [*map(str.encode, many), None]
+    else:
+        getattr(outage.store, call)([(key, key.encode()) for key in many])
+        assert outage.spy.inner.get_many(many) == [*map(str.encode, many)]
+    assert outage.spy.fired["get_many" if call == "get_many" else "put", Fault.REFUSE] < 100
+
+
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
 def test_create_without_an_answer_is_not_sent_again(fault: Fault) -> None:
     """Sent again unseen, it could meet its own object, or be refused after it was applied."""

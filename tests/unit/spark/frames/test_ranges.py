@@ -99,7 +99,7 @@ def test_loop_that_is_killed_between_steps_repeats_the_range_over_a_tail_that_mo
 ) -> None:
     stream = make()
     fill(stream, 0, 10)
-    with at_failpoint(step, kill) as reached, pytest.raises(Killed):
+    with at_failpoint(step, kill, own=True) as reached, pytest.raises(Killed):
         copies.run()
     assert reached.hits == 1
     fill(stream, 10, 15)

@@ -1,0 +1,51 @@
+"""Checks kept histories: ``python -m tests.sim.check history.jsonl ...``
+
+Our checkers read each of them, and where Go is installed so does Porcupine. Ends with 1 if one
+breaks a promise or cannot be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.sim import porcupine_runs
+from tests.sim.checkers import everything
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import BadHistory, calls_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the histories that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.check", description=__doc__)
+    parser.add_argument("histories", nargs="+", type=Path)
+    parser.add_argument("--pictures", help="a folder for Porcupine's pictures of what it refuses")
+    options = parser.parse_args(arguments)
+    wrong = 0
+    for path in options.histories:
+        try:
+            text = path.read_text()
+            everything.check(text)
+            said = f"{len(calls_of(text))} calls break no promise"
+        except (BadHistory, Violation) as error:
+            said, wrong = str(error), 1
+        print(f"{path}: {said}")
+    try:
+        more = ["-pictures", options.pictures] if options.pictures else []
+        reports = porcupine_runs.judged(options.histories, *more)
+    except porcupine_runs.NoPorcupine as missing:
+        print(f"Porcupine did not look: {missing}")
+        return wrong
+    for report in reports:
+        found = [one for one in report["objects"] if one["result"] != "ok"]
+        names = ", ".join(f"{one['name']} {one['result']}" for one in found)
+        shown = report.get("error") or names or f"{len(report['objects'])} objects are linearizable"
+        print(f"{report['history']}: Porcupine: {shown}")
+        wrong |= report["result"] != "ok"
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

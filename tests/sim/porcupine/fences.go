@@ -1,0 +1,99 @@
+package main
+
+import "fmt"
+
+// fences returns the fencing tokens; the state is the newest one.
+func fences(calls []*call) []*thing {
+	byStream := map[string]*thing{}
+	for _, c := range calls {
+		if c.Operation == "fence" {
+			name := c.text("stream")
+			byStream[name] = &thing{name: "fence " + name}
+		}
+	}
+	for _, c := range calls {
+		if one := byStream[c.text("stream")]; one != nil {
+			if do := fence(c); do != nil {
+				one.add(c, c.Began, c.Ended, do)
+			}
+		}
+	}
+	var found []*thing
+	for _, name := range sorted(byStream) {
+		found = append(found, byStream[name])
+	}
+	return found
+}
+
+func fence(c *call) step {
+	token, named := c.Arguments["token"]
+	switch c.Operation {
+	case "fencing_token":
+		if c.ok() {
+			return func(state string) (string, bool) { return state, state == text(c.Value) }
+		}
+	case "fence":
+		expected, isConditional := c.Arguments["expected"]
+		isConditional = isConditional && expected != nil
+		if c.Error == "ConditionFailed" {
+			return func(state string) (string, bool) { return state, state != text(expected) }
+		}
+		if c.mayHaveHappened() {
+			return func(state string) (string, bool) {
+				return text(token), !isConditional || state == text(expected)
+			}
+		}
+	case "write", "write_if":
+		if !named || token == nil {
+			return nil
+		}
+		if c.ok() {
+			return func(state string) (string, bool) { return state, state == text(token) }
+		}
+		if c.Error == "FencingTokenMismatch" {
+			told, isTold := object(c.Value)["token"]
+			return func(state string) (string, bool) {
+				return state, state != text(token) && (!isTold || state == text(told))
+			}
+		}
+	}
+	return nil
+}
+
+// states returns the shared states; the state is the list of their updates.
+func states(calls []*call) []*thing {
+	byName := map[string]*thing{}
+	for _, c := range calls {
+		if c.Operation == "update_state" {
+			name := c.text("state")
+			byName[name] = &thing{name: "state " + name}
+		}
+	}
+	for _, c := range calls {
+		one := byName[c.text("state")]
+		if one == nil || !c.mayHaveHappened() {
+			continue
+		}
+		known := ""
+		for _, update := range list(c.Value) {
+			known += fmt.Sprintf("%q,", update)
+		}
+		switch c.Operation {
+		case "fetch_updates":
+			if c.ok() {
+				one.add(c, c.Began, c.Ended, func(state string) (string, bool) { return state, state == known })
+			}
+		case "update_state":
+			update := fmt.Sprintf("%q,", c.text("update"))
+			ok := c.ok()
+			one.add(c, c.Began, c.Ended, func(state string) (string, bool) {
+				return state + update, !ok || state == known
+			})
+		}
+	}
+	var found []*thing
+	for _, name := range sorted(byName) {
+		found = append(found, byName[name])
+	}
+	return found
+}

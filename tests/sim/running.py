@@ -1,0 +1,116 @@
+"""Seeds, each in a fork of a warm process: the same start for each, in some milliseconds."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import random
+import resource
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.dataset
+import pyarrow.parquet
+
+from tests.sim import scheduler as schedulers
+from tests.sim.copies import Copy, some_copies
+from tests.sim.features import WORKLOADS
+from tests.sim.world import World
+
+COPIES = 12
+"""The processes that a seed can start, restarts included."""
+
+
+@dataclass
+class Result:
+    """What a seed came to."""
+
+    seed: int
+    workload: str
+    history: str = ""
+    digest: str = ""
+    failure: str = ""
+    """Of the package, the simulator or a workload: the traceback."""
+    steps: int = 0
+    calls: int = 0
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    coverage: dict[str, int] = field(default_factory=dict)
+
+
+class Warm:
+    """Copies of the package that no seed has used."""
+
+    def __init__(
+        self, copies: int = COPIES, changed: Callable[[str, str], str] | None = None
+    ) -> None:
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
+        schedulers.begin(schedulers.Scheduler(random.Random(0)))
+        self._copies: list[Copy] = list(some_copies(copies, changed))
+        gc.collect()
+        gc.freeze()
+
+    def run(self, seed: int) -> Result:
+        """Play a seed in a fork."""
+        reading, writing = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                result = self.play(seed)
+                with os.fdopen(writing, "w") as file:
+                    json.dump(asdict(result), file)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            text = file.read()
+        _, status = os.waitpid(child, 0)
+        if not text:
+            return Result(seed, "", failure=f"the process of the seed ended with {status}")
+        return Result(**json.loads(text))
+
+    def play(self, seed: int) -> Result:
+        """Play a seed here; this process can play no other one."""
+        gc.disable()
+        name = list(WORKLOADS)[seed % len(WORKLOADS)]
+        result = Result(seed, name)
+        before = _cpu()
+        world = World(seed, self._copies, workload=name)
+        try:
+            WORKLOADS[name](world)
+        except BaseException:
+            result.failure = traceback.format_exc()
+        result.history, result.digest = world.history.text(), world.digest
+        result.steps, result.calls = world.scheduler.steps, world.calls
+        result.simulated_seconds = world.scheduler.now / 1e9
+        result.cpu_seconds = _cpu() - before
+        result.coverage = dict(sorted((world.coverage + world.bucket.counted).items()))
+        return result
+
+
+def _cpu() -> float:
+    used: Any = resource.getrusage(resource.RUSAGE_SELF)
+    return float(used.ru_utime + used.ru_stime)
+
+
+def total(results: list[Result]) -> Counter[str]:
+    """Return what all seeds together covered."""
+    found: Counter[str] = Counter()
+    for result in results:
+        found.update(result.coverage)
+    return found

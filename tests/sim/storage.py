@@ -1,0 +1,402 @@
+"""Simulated storage: one bucket under all processes, with the faults that it may have.
+
+A write is a request that travels: it lands, or not, whether its process lives or not, and the
+answer is a second message. What a bucket promises holds always: a create excludes, an object is
+there whole, and a read or a listing that begins after a write's answer has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tests.sim.copies import Copy
+from tests.sim.processes import BEGIN_NS
+from tests.sim.scheduler import Scheduler
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+@dataclass
+class Weather:
+    """How often a call of the storage goes wrong, and how long one takes."""
+
+    lose_request: float = 0.0
+    """The write never lands; the caller hears nothing."""
+    lose_answer: float = 0.0
+    """The write lands; the caller hears nothing."""
+    late: float = 0.0
+    """The write lands after the caller has given up."""
+    busy: float = 0.0
+    """The storage asks to be called less often; nothing is done."""
+    resent: float = 0.0
+    """A create is sent twice, and its second answer is that the object exists."""
+    latency_ms: tuple[int, int] = (2, 60)
+    timeout_ms: tuple[int, int] = (500, 5_000)
+    """After how long a caller that hears nothing gives up."""
+    late_ms: tuple[int, int] = (100, 40_000)
+    page: int = 1_000
+    """How many keys a page of a listing has; what changes between two pages may be in it or not."""
+
+    @classmethod
+    def drawn(cls, source: random.Random) -> Weather:
+        if source.random() < 0.15:
+            return cls()
+        rate = source.choice((0.01, 0.05, 0.15))
+
+        def often() -> float:
+            return source.choice((0.0, rate, rate))
+
+        return cls(
+            lose_request=often(),
+            lose_answer=often(),
+            late=often(),
+            busy=often(),
+            resent=often(),
+            latency_ms=source.choice(((1, 5), (2, 60), (20, 400))),
+            page=source.choice((1_000, 1_000, 7)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    modified_ns: int
+
+
+@dataclass
+class Bucket:
+    """The objects, and what is drawn for each call."""
+
+    scheduler: Scheduler
+    weather: Weather
+    note: Callable[[str], None] = lambda line: None
+    """Called with each call that reaches the storage, for the run's digest."""
+    counted: Counter[str] = field(default_factory=Counter)
+    cut_off: set[str] = field(default_factory=set)
+    """The processes that reach no storage now."""
+    is_full = False
+    """Whether a write that adds bytes is refused."""
+    is_read_only = False
+
+    def __post_init__(self) -> None:
+        self.source = random.Random(self.scheduler.source.getrandbits(64))
+        self.objects: dict[str, _Object] = {}
+        self.keys: list[str] = []
+
+    # What is there
+
+    def now_ns(self) -> int:
+        return BEGIN_NS + self.scheduler.now
+
+    def set(self, key: str, data: bytes) -> None:
+        if key not in self.objects:
+            at = bisect_left(self.keys, key)
+            self.keys.insert(at, key)
+        self.objects[key] = _Object(data, self.now_ns())
+
+    def create(self, key: str, data: bytes) -> bool:
+        if key in self.objects:
+            return False
+        self.set(key, data)
+        return True
+
+    def remove(self, key: str) -> None:
+        if self.objects.pop(key, None) is not None:
+            del self.keys[bisect_left(self.keys, key)]
+
+    def page_after(self, prefix: str, after: str, count: int) -> list[str]:
+        at = max(bisect_left(self.keys, prefix), bisect_right(self.keys, after))
+        found = self.keys[at : at + count]
+        return [key for key in found if key.startswith(prefix)]
+
+    # What is drawn
+
+    def latency_ns(self) -> int:
+        low, high = self.weather.latency_ms
+        return int(self.source.uniform(low, high) * MS)
+
+    def between(self, limits: tuple[int, int]) -> int:
+        return int(self.source.uniform(*limits) * MS)
+
+
+class NoAnswer(Exception):
+    """The caller hears nothing, or that it should call less often."""
+
+
+class Client:
+    """Calls of one process to the bucket, as requests and answers."""
+
+    def __init__(self, bucket: Bucket, copy: Copy) -> None:
+        self.bucket, self.copy = bucket, copy
+
+    def call(
+        self, operation: str, key: str, effect: Callable[[], Any], *, writes: bool = False
+    ) -> Any:
+        """Return what the call's effect returned where it landed; raise NoAnswer without one."""
+        bucket, scheduler, process = self.bucket, self.bucket.scheduler, self.copy.process
+        assert process is not None
+        weather, draw = bucket.weather, bucket.source
+        bucket.counted[operation] += 1
+        fault = None
+        if process.name in bucket.cut_off:
+            fault = "cut off"
+        elif draw.random() < weather.busy:
+            fault = "busy"
+        elif writes:
+            for name in ("lose_request", "lose_answer", "late"):
+                if draw.random() < getattr(weather, name):
+                    fault = name
+                    break
+        elif draw.random() < weather.lose_answer:
+            fault = "lose_answer"
+        if fault is not None:
+            bucket.counted[f"fault {fault}"] += 1
+        went = bucket.latency_ns()
+        line = f"{process.name} {operation} {key} {fault or ''}"
+        if fault == "busy":
+            bucket.note(line)
+            scheduler.wait(went)
+            raise NoAnswer(f"{operation} {key}: slow down")
+        task, answers = scheduler.task(), []
+
+        def land() -> None:
+            bucket.note(line)
+            try:
+                answers.append((True, effect()))
+            except Exception as error:
+                answers.append((False, error))
+            if fault is None:
+                scheduler.after(bucket.latency_ns(), answer)
+
+        arrived = []
+
+        def answer() -> None:
+            arrived.append(True)
+            scheduler.wake(task)
+
+        if fault == "late":
+            gives_up = bucket.between(weather.timeout_ms)
+            scheduler.after(gives_up + bucket.between(weather.late_ms), land)
+        elif fault not in ("lose_request", "cut off"):
+            scheduler.after(went, land)
+        if fault is not None:
+            scheduler.wait(bucket.between(weather.timeout_ms))
+            raise NoAnswer(f"{operation} {key}: no answer")
+        while not arrived:
+            scheduler.wait()
+        is_result, found = answers[0]
+        if not is_result:
+            raise found
+        return found
+
+
+def s3_store(copy: Copy, bucket: Bucket) -> type:
+    """Return the class that stands in for ``S3Store`` in a copy of the package.
+
+    The package's ``RetryingStore`` is around it, and repeats what may be repeated.
+    """
+    base, errors = copy.get("engine.store.base"), copy.get("errors")
+    outcome, entry = base.PutOutcome, base.Entry
+    client = Client(bucket, copy)
+
+    class SimulatedS3:
+        is_local = False
+        has_clock = True
+        retry_seconds = 0.0
+        cache_bytes = 0
+        storage = "s3 simulated"
+
+        def __init__(self, url: str, options: dict[str, Any]) -> None:
+            self.url = url.rstrip("/")
+            self._base = self.url.partition("://")[2].partition("/")[2] + "/"
+            self._newest: Any = None
+
+        @property
+        def response_date(self) -> Any:
+            return self._newest
+
+        def _call(
+            self, operation: str, key: str, effect: Callable[[], Any], writes: bool = False
+        ) -> Any:
+            dated: list[int] = []
+
+            def dating() -> Any:
+                dated.append(bucket.now_ns())
+                return effect()
+
+            try:
+                return client.call(operation, self._base + key, dating, writes=writes)
+            except NoAnswer as error:
+                raise errors.StoreUnavailable(f"{self.url}: {error}.", url=self.url) from None
+            finally:
+                if dated:
+                    process = copy.process
+                    assert process is not None
+                    clocks = process.clocks
+                    self._newest = base.ResponseDate(
+                        dated[0] // SECOND * 1_000, clocks.wall() // MS, clocks.boot() / 1e9
+                    )
+
+        def _may_write(self, key: str) -> None:
+            if bucket.is_read_only:
+                raise errors.StoreReadOnly(f"{self.url}/{key}: access denied.", url=self.url)
+            if bucket.is_full:
+                raise errors.StoreFull(f"{self.url}/{key}: no space.", url=self.url)
+
+        def time_ms(self) -> int:
+            found: int = self._call("time", "_no_object", bucket.now_ns)
+            return found // SECOND * 1_000
+
+        def _at(self, key: str) -> Any:
+            return bucket.objects.get(self._base + base.check_key(key))
+
+        def modified_ms(self, key: str) -> int | None:
+            found = self._call("head", key, lambda: self._at(key))
+            return None if found is None else found.modified_ns // SECOND * 1_000 + 999
+
+        def _get(self, key: str) -> bytes:
+            found = self._call("get", key, lambda: self._at(key))
+            if found is None:
+                raise FileNotFoundError(f"{self.url}/{key} does not exist.")
+            data: bytes = found.data
+            return data
+
+        def get(self, key: str) -> bytes:
+            return self._get(key)
+
+        def get_range(self, key: str, start: int, end: int) -> bytes:
+            return self._get(key)[start:end]
+
+        def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+            def one(key: str) -> bytes | None:
+                try:
+                    return self._get(key)
+                except FileNotFoundError:
+                    return None
+
+            found: list[bytes | None] = copy.get("engine.store.parallel_calls").in_parallel(
+                one, keys
+            )
+            return found
+
+        def exists(self, key: str) -> bool:
+            return self._call("head", key, lambda: self._at(key)) is not None
+
+        def change_token(self, key: str) -> object:
+            return key
+
+        def set_root_check(self, check: Callable[[], None]) -> None: ...
+
+        def expect(self, prefix: str, *, is_there: bool) -> None: ...
+
+        def put_if_absent(
+            self, key: str, data: bytes, *, after: str | None = None, staged: Sequence[str] = ()
+        ) -> Any:
+            place, content = self._base + base.check_key(key), bytes(data)
+
+            def create() -> bool:
+                self._may_write(key)
+                made = bucket.create(place, content)
+                if made and bucket.source.random() < bucket.weather.resent:
+                    bucket.counted["fault resent"] += 1
+                    return False
+                return made
+
+            try:
+                made = self._call("create", key, create, writes=True)
+            except errors.StoreUnavailable:
+                return outcome.UNKNOWN
+            return outcome.CREATED if made else outcome.EXISTS
+
+        def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+            place, content = self._base + base.check_key(key), bytes(data)
+
+            def write() -> None:
+                self._may_write(key)
+                bucket.set(place, content)
+
+            self._call("put", key, write, writes=True)
+
+        def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+            copy.get("engine.store.parallel_calls").in_parallel(
+                lambda item: self.put(*item), objects
+            )
+
+        def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+            self.put_many(objects)
+
+        @contextlib.contextmanager
+        def writer(self, key: str) -> Iterator[pa.NativeFile]:
+            sink = pa.BufferOutputStream()
+            yield sink
+            self.put(key, sink.getvalue())
+
+        def delete(self, keys: Iterable[str]) -> None:
+            names = [self._base + base.check_key(key) for key in keys]
+            if not names:
+                return
+
+            def remove() -> None:
+                if bucket.is_read_only:
+                    raise errors.StoreReadOnly(f"{self.url}: access denied.", url=self.url)
+                for name in names:
+                    bucket.remove(name)
+
+            self._call("delete", f"{len(names)} from {names[0]}", remove, writes=True)
+
+        def discard_unfinished(self, prefix: str, older_ms: int, *, deep: bool = True) -> list[Any]:
+            return []
+
+        def _pages(self, prefix: str, after: str) -> Iterator[list[tuple[str, Any]]]:
+            folder, count = self._base + base.check_prefix(prefix), bucket.weather.page
+            last = after
+
+            def look() -> list[tuple[str, Any]]:
+                found = bucket.page_after(folder, last, count)
+                return [(key, bucket.objects[key]) for key in found]
+
+            while True:
+                page: list[tuple[str, Any]] = self._call("list", prefix, look)
+                yield page
+                if len(page) < count:
+                    return
+                last = page[-1][0]
+
+        def folders(self, prefix: str) -> list[str]:
+            start = len(self._base + base.check_prefix(prefix))
+            names = {
+                key[start:].partition("/")[0]
+                for page in self._pages(prefix, "")
+                for key, _ in page
+                if "/" in key[start:]
+            }
+            return sorted(names - {""})
+
+        def open(self, key: str) -> pa.NativeFile:
+            return pa.BufferReader(self._get(key))
+
+        def make_durable(self, prefix: str) -> None: ...
+
+        def list(
+            self, prefix: str, *, after: str | None = None, before: str | None = None
+        ) -> list[Any]:
+            found = []
+            for page in self._pages(prefix, "" if after is None else self._base + after):
+                for name, kept in page:
+                    key = name[len(self._base) :]
+                    if base.is_visible(key) and (before is None or key < before):
+                        found.append(entry(key, len(kept.data), kept.modified_ns // MS))
+                if page and before is not None and page[-1][0][len(self._base) :] >= before:
+                    break
+            return found
+
+    return SimulatedS3

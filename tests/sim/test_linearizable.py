@@ -1,0 +1,81 @@
+"""Our search and Porcupine say the same of histories that were drawn, good ones and bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.tiers import sized
+from tests.sim import porcupine_runs
+from tests.sim.checkers import linearizable
+from tests.sim.checkers.violations import Violation
+from tests.sim.drawn_histories import drawn_history
+from tests.sim.history import History
+from tests.sim.recorded import calls_of
+
+HISTORIES = sized(400, 20_000, "DRAWN_HISTORIES")
+
+
+def is_linearizable(history: History) -> bool:
+    try:
+        linearizable.check(calls_of(history.text()))
+    except Violation:
+        return False
+    return True
+
+
+@pytest.mark.check
+def test_histories_of_good_objects_pass_and_most_of_bad_ones_are_refused():
+    assert all(is_linearizable(drawn_history(seed, bad=False)) for seed in range(200))
+    refused = [seed for seed in range(200) if not is_linearizable(drawn_history(seed, bad=True))]
+    assert len(refused) > 100
+
+
+def test_same_seed_gives_the_same_bytes():
+    assert drawn_history(5, bad=True).text() == drawn_history(5, bad=True).text()
+    assert drawn_history(5, bad=True).text() != drawn_history(6, bad=True).text()
+
+
+@pytest.fixture(scope="module")
+def porcupine() -> None:
+    try:
+        porcupine_runs.program()
+    except porcupine_runs.NoPorcupine as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.long
+@pytest.mark.check
+@pytest.mark.usefixtures("porcupine")
+def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path):
+    ours: dict[str, bool] = {}
+    for seed in range(HISTORIES):
+        history = drawn_history(seed, bad=seed % 2 == 1)
+        path = tmp_path / f"{seed}.jsonl"
+        history.save(path)
+        ours[str(path)] = is_linearizable(history)
+    theirs = {
+        one["history"]: one["result"]
+        for start in range(0, HISTORIES, 1_000)
+        for one in porcupine_runs.judged([*map(Path, ours)][start : start + 1_000])
+    }
+    assert set(theirs.values()) == {"ok", "illegal"}
+    assert {path: result == "ok" for path, result in theirs.items()} == ours
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("porcupine")
+def test_porcupine_names_what_is_not_a_history_and_what_breaks(tmp_path: Path):
+    none, broken = tmp_path / "none", tmp_path / "broken"
+    none.write_text("{}\n")
+    history = History()
+    history.invoke("p", "fence", stream="s", token="a").ok()
+    history.invoke("p", "fencing_token", stream="s").ok("b")
+    history.save(broken)
+    bad, illegal = porcupine_runs.judged([none, broken], "-pictures", str(tmp_path))
+    assert (bad["result"], bad["objects"]) == ("bad", [])
+    assert "line 1" in bad["error"]
+    assert illegal["result"] == "illegal"
+    assert [(one["name"], one["result"]) for one in illegal["objects"]] == [("fence s", "illegal")]
+    assert (tmp_path / "broken-fence-s.html").is_file()

@@ -1,0 +1,198 @@
+"""Writers with and without ids, conditional ones, fenced ones, and readers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import KEYS, STREAM, cut_of, position_of, read_all, stream_of
+
+
+class Writing:
+    """Writes of one writer whose futures are waited for later."""
+
+    def __init__(self, life: Life, writer: Any, writer_name: str, **more: Any) -> None:
+        self.life, self.writer, self.name, self.more = life, writer, writer_name, more
+        self.open: list[tuple[Any, Any]] = []
+
+    def write(self, events: list[list[Any]]) -> bool:
+        """Begin to write events; return False if the writer refuses."""
+        life = self.life
+        call = life.world.begin(
+            life.process, "write", stream=STREAM, writer=self.name, events=events, **self.more
+        )
+        keys = {key for key, _ in events}
+        try:
+            if len(events) == 1:
+                future = self.writer.write_event(events[0][1], events[0][0])
+            else:
+                assert len(keys) == 1
+                future = self.writer.write_events([e for _, e in events], events[0][0])
+        except life.errors.PravegaSparkError as error:
+            call.failed(error)
+            return False
+        self.open.append((call, future))
+        return True
+
+    def settle(self) -> bool:
+        """Wait for all that is open; return whether all was acknowledged."""
+        is_good = True
+        waiting, self.open = self.open, []
+        for call, future in waiting:
+            try:
+                found = future.result()
+            except self.life.errors.PravegaSparkError as error:
+                is_good = False
+                call.ended_with(error)
+            else:
+                pointers = found if isinstance(found, tuple) else (found,)
+                call.ok([position_of(pointer) for pointer in pointers])
+        return is_good
+
+
+def nameless_writer(rounds: int) -> Body:
+    """Return a program that writes without an id: what failed is not written again."""
+
+    def body(life: Life) -> None:
+        stream_of(life)
+        state, draw = life.program.state, life.world.source
+        writing = None
+        while state.setdefault("round", 0) < rounds:
+            state["round"] += 1
+            if writing is None:
+                writer = life.until_it_works(life.manager().stream(STREAM).create_writer)
+                writing = Writing(life, writer, life.name)
+            for _ in range(draw.randint(1, 3)):
+                key = draw.choice((None, *KEYS))
+                events = []
+                for _ in range(draw.choice((1, 1, 3))):
+                    state["event"] = state.setdefault("event", 0) + 1
+                    events.append([key, f"{life.program.name}-{state['event']}"])
+                if not writing.write(events):
+                    break
+            if not writing.settle():
+                writing = None
+            life.wait(draw.choice((0.0, 0.05, 2.0)))
+        if writing is not None:
+            life.until_it_works(writing.writer.close)
+
+    return body
+
+
+def named_writer(writer_id: str, events: int) -> Body:
+    """Return a program that writes its events once each, over all of its lives."""
+
+    def body(life: Life) -> None:
+        stream_of(life)
+        draw = life.world.source
+        while True:
+            opened, writer = life.call(
+                "open_writer",
+                lambda: life.manager().stream(STREAM).create_writer(writer_id),
+                told=lambda writer: writer.last_event_number,
+                stream=STREAM,
+                writer=writer_id,
+            )
+            if not opened:
+                life.wait(1.0)
+                continue
+            writing = Writing(life, writer, writer_id)
+            number = writer.last_event_number
+            is_good = True
+            while is_good and number < events:
+                for _ in range(draw.randint(1, 4)):
+                    number += 1
+                    is_good = is_good and writing.write(
+                        [[KEYS[number % 3], f"{writer_id}-{number}"]]
+                    )
+                is_good = writing.settle() and is_good
+                life.wait(draw.choice((0.0, 0.05, 2.0)))
+            if is_good:
+                life.until_it_works(writer.close)
+                return
+
+    return body
+
+
+def reader(rounds: int) -> Body:
+    """Return a program that reads the whole stream again and again."""
+
+    def body(life: Life) -> None:
+        stream_of(life)
+        for _ in range(rounds):
+            read_all(life)
+            life.wait(life.world.source.choice((0.1, 3.0)))
+
+    return body
+
+
+def conditional_writer(rounds: int) -> Body:
+    """Return a program that writes only at the position that it expects."""
+
+    def body(life: Life) -> None:
+        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        writer = last = None
+        for _ in range(rounds):
+            state["event"] = state.setdefault("event", 0) + 1
+            event, key = f"{life.program.name}-{state['event']}", draw.choice(KEYS)
+            if writer is None:
+                writer = life.until_it_works(stream.create_writer)
+            kind = draw.choice(("position", "cut", "number"))
+            if kind == "position" and last is not None:
+                expected = life.package.EventPointer(
+                    last.stream, last.life, last.segment_id, last.offset + 1
+                )
+                recorded: Any = {"position": position_of(expected)}
+            elif kind == "cut":
+                expected = life.until_it_works(stream.tail)
+                recorded = {"cut": cut_of(expected)}
+            else:
+                expected = writer.last_event_number
+                recorded = {"number": expected}
+
+            def write(
+                writer: Any = writer, expected: Any = expected, event: str = event, key: str = key
+            ) -> Any:
+                return writer.write_event(event, key, expected=expected).result()
+
+            is_done, found = life.call(
+                "write_if",
+                write,
+                told=lambda pointer: [position_of(pointer)],
+                stream=STREAM,
+                writer=life.name,
+                events=[[key, event]],
+                expected=recorded,
+            )
+            if is_done:
+                last = found
+            elif not isinstance(found, life.errors.ConditionFailed):
+                writer = None
+            life.wait(draw.choice((0.0, 0.5)))
+
+    return body
+
+
+def fencing_writer(token: str, rounds: int) -> Body:
+    """Return a program that takes the stream over by its token, and writes while it has it."""
+
+    def body(life: Life) -> None:
+        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        for _ in range(rounds):
+            life.wait(draw.choice((0.1, 3.0)))
+            mine = f"{token}{life.program.lives}"
+            life.call("fence", partial(stream.fence, mine), stream=STREAM, token=mine)
+            try:
+                writer = stream.create_writer(fencing_token=mine)
+            except life.errors.PravegaSparkError:
+                continue
+            writing = Writing(life, writer, life.name, token=mine)
+            for _ in range(3):
+                state["event"] = state.setdefault("event", 0) + 1
+                event = [draw.choice(KEYS), f"{life.program.name}-{state['event']}"]
+                if not (writing.write([event]) and writing.settle()):
+                    break
+                life.wait(draw.choice((0.0, 1.0)))
+
+    return body

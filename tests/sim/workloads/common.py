@@ -1,0 +1,70 @@
+"""What programs share: the stream, cuts and positions as histories have them, whole reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.programs import Life
+
+STREAM, OTHER = "s/t", "s/u"
+KEYS = ("k0", "k1", "k2")
+_END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
+
+
+def cut_of(cut: Any) -> dict[str, int]:
+    """Return a cut as histories have it: what lies before it in each segment that it names."""
+    return {
+        str(segment): _ENDLESS if offset == _END else offset
+        for segment, offset in cut
+        if offset != _NOT_REACHED
+    }
+
+
+def position_of(pointer: Any) -> list[Any]:
+    return [str(pointer.segment_id), pointer.offset]
+
+
+def stream_of(life: Life, name: str = STREAM, **configuration: Any) -> Any:
+    """Return a stream; create it and its scope before, whoever else does."""
+    manager, package = life.manager(), life.package
+    if name not in life.program.world.made:
+        life.until_it_works(lambda: manager.create_scope("s"))
+        scaling = package.ScalingPolicy.fixed(life.world.segments)
+        made = package.StreamConfiguration(**{"scaling": scaling, **configuration})
+        life.until_it_works(lambda: manager.create_stream(name, made))
+        life.program.world.made.add(name)
+    return manager.stream(name)
+
+
+def read_all(life: Life, name: str = STREAM) -> bool:
+    """Read a stream from its head to its tail, as a call of the history."""
+    stream = stream_of(life, name)
+
+    def read() -> Any:
+        head = stream.head()
+        reader = stream.create_reader()
+        return head, list(reader.events(head)), reader.position
+
+    def told(found: Any) -> Any:
+        head, events, end = found
+        rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
+        return {"from": cut_of(head), "to": cut_of(end), "events": rows}
+
+    return life.call("read", read, told=told, stream=name)[0]
+
+
+def record_layout(life: Life, name: str = STREAM) -> None:
+    """Record which segments of a stream came after which."""
+    stream = stream_of(life, name)
+
+    def layout() -> Any:
+        found: dict[str, list[str]] = {}
+        for epoch in stream.epochs():
+            for segment in epoch.segments:
+                text = str(segment.segment_id)
+                if text not in found:
+                    above = stream.predecessors(segment)
+                    found[text] = [str(one.segment_id) for one, _ in above]
+        return found
+
+    life.call("layout", layout, told=dict, stream=name)

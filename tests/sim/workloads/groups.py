@@ -1,0 +1,103 @@
+"""Readers of a group, by each kind of acknowledgement."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import STREAM, cut_of, position_of, stream_of
+
+GROUP = "s/g"
+
+
+def member(name: str, acknowledge: str, seconds: float) -> Body:
+    """Return a program that reads in the group for a time, each life as a reader of its own."""
+
+    def body(life: Life) -> None:
+        stream_of(life)
+        draw, manager = life.world.source, life.manager()
+        group = life.until_it_works(
+            lambda: manager.create_reader_group(
+                GROUP, [STREAM], acknowledge=acknowledge, checkpoint_interval="10 s"
+            )
+        )
+        until = life.world.scheduler.now + int(seconds * 1e9)
+        session = 0
+        while life.world.scheduler.now < until:
+            session += 1
+            reader_id = f"{life.name}-{session}"
+            joined, reader = life.call(
+                "join",
+                partial(group.create_reader, reader_id, lease="10 s"),
+                group=GROUP,
+                reader=reader_id,
+                acknowledge=acknowledge,
+                streams=[STREAM],
+            )
+            if not joined:
+                life.wait(1.0)
+                continue
+            _read(
+                life,
+                reader,
+                reader_id,
+                min(until, life.world.scheduler.now + int(draw.choice((5, 60)) * 1e9)),
+            )
+
+    return body
+
+
+def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
+    who = {"group": GROUP, "reader": reader_id}
+    draw = life.world.source
+    while life.world.scheduler.now < until:
+        is_done, found = life.call(
+            "next",
+            lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
+            told=_told,
+            **who,
+        )
+        if not is_done and isinstance(found, life.errors.ReinitializationRequired):
+            life.call("expire", lambda: None, **who)
+            return
+        life.wait(draw.choice((0.0, 0.01, 0.5)))
+    while True:
+        is_done, found = life.call("leave", reader.close, **who)
+        if is_done or not isinstance(found, life.errors.StoreError | life.errors.CommitUnknown):
+            return
+        life.wait(1.0)
+
+
+def _told(found: Any) -> Any:
+    if found.checkpoint is not None:
+        return {"checkpoint": found.checkpoint}
+    event = found.event
+    if event is None:
+        return None
+    return {"stream": STREAM, "position": position_of(event), "event": event.data.decode()}
+
+
+def checkpointer(rounds: int) -> Body:
+    """Return a program that asks the group for checkpoints."""
+
+    def body(life: Life) -> None:
+        stream_of(life)
+        manager = life.manager()
+        for number in range(rounds):
+            life.wait(life.world.source.choice((1.0, 10.0)))
+            name = f"{life.name}-{number}"
+
+            def checkpoint(name: str = name) -> Any:
+                future = manager.reader_group(GROUP).initiate_checkpoint(name)
+                try:
+                    return future.result(30.0)
+                except TimeoutError:
+                    raise life.errors.CheckpointFailed("it took too long") from None
+
+            def told(found: Any) -> Any:
+                return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
+
+            life.call("checkpoint", checkpoint, told=told, group=GROUP, name=name)
+
+    return body

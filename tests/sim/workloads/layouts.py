@@ -1,0 +1,73 @@
+"""Programs that change a stream's segments, its head and its files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import STREAM, cut_of, stream_of
+
+
+def scaler(rounds: int) -> Body:
+    """Return a program that splits and merges segments."""
+
+    def body(life: Life) -> None:
+        stream, draw = stream_of(life), life.world.source
+        for _ in range(rounds):
+            life.wait(draw.choice((0.2, 3.0)))
+            segments = sorted(life.until_it_works(stream.segments), key=lambda s: s.key_range.low)
+            ranges: list[tuple[float, float]]
+            if len(segments) > 1 and draw.random() < 0.5:
+                at = draw.randrange(len(segments) - 1)
+                seal = segments[at : at + 2]
+                ranges = [(seal[0].key_range.low, seal[1].key_range.high)]
+            else:
+                seal = [draw.choice(segments)]
+                low, high = seal[0].key_range.low, seal[0].key_range.high
+                ranges = [(low, (low + high) / 2), ((low + high) / 2, high)]
+
+            def scale(seal: Any = seal, ranges: Any = ranges) -> Any:
+                return stream.scale(seal, ranges)
+
+            life.call("scale", scale, stream=STREAM)
+
+    return body
+
+
+def truncator(rounds: int) -> Body:
+    """Return a program that truncates at tails that it has seen."""
+
+    def body(life: Life) -> None:
+        stream, draw = stream_of(life), life.world.source
+        for _ in range(rounds):
+            cut = life.until_it_works(stream.tail)
+            life.wait(draw.choice((0.2, 3.0, 20.0)))
+
+            def truncate(cut: Any = cut) -> Any:
+                stream.truncate(cut)
+                return stream.head()
+
+            life.call("truncate", truncate, told=cut_of, stream=STREAM, cut=cut_of(cut))
+
+    return body
+
+
+def upkeep(rounds: int) -> Body:
+    """Return a program that compacts, sweeps and maintains, by hand and as a round."""
+
+    def body(life: Life) -> None:
+        stream, draw = stream_of(life), life.world.source
+        manager = life.manager()
+        kinds = {
+            "compact": lambda: stream.compact(include_newest=True, target=100_000_000),
+            "sweep": lambda: stream.sweep(
+                grace=draw.choice(("2 minutes", "1 hour")), retain="5 minutes"
+            ),
+            "maintain": lambda: manager.maintain(full=True),
+        }
+        for _ in range(rounds):
+            life.wait(draw.choice((0.5, 5.0, 60.0, 600.0)))
+            name = draw.choice(list(kinds))
+            life.call(name, kinds[name], stream=STREAM)
+
+    return body

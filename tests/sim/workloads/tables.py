@@ -1,0 +1,150 @@
+"""Key-value tables and shared states."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import stream_of
+
+TABLE, STATE = "s/kv", "s/state"
+KEYS = ("a", "b", "c")
+
+
+def _table(life: Life) -> Any:
+    stream_of(life)
+    manager = life.manager()
+    if TABLE not in life.world.made:
+        made = life.package.KeyValueTableConfiguration(
+            partitions=life.world.segments, key_type="string"
+        )
+        life.until_it_works(lambda: manager.create_key_value_table(TABLE, made))
+        life.world.made.add(TABLE)
+    return life.until_it_works(lambda: manager.key_value_table(TABLE))
+
+
+def _version(version: Any) -> Any:
+    return [version.segment_id, version.offset]
+
+
+def _put(table: Any, key: str, value: str) -> Any:
+    return table.put(key, value).result()
+
+
+def table_user(rounds: int) -> Body:
+    """Return a program that changes entries, on the versions that it knows, and gets them."""
+
+    def body(life: Life) -> None:
+        table, draw, state = _table(life), life.world.source, life.program.state
+        updates = life.process.copy.get("key_value.updates")
+        known: dict[str, Any] = {}
+        for _ in range(rounds):
+            life.wait(draw.choice((0.0, 0.3, 2.0)))
+            state["value"] = state.setdefault("value", 0) + 1
+            kind = draw.choice(("update", "update", "get", "scan", "put"))
+            if kind == "get":
+                keys, fresh = draw.sample(KEYS, 2), draw.random() < 0.6
+                is_done, found = life.call(
+                    "get",
+                    partial(table.get_all, keys, fresh=fresh),
+                    told=lambda found: [
+                        None if e is None else [e.value.decode(), _version(e.version)]
+                        for e in found
+                    ],
+                    table=TABLE,
+                    keys=keys,
+                    fresh=fresh,
+                )
+                if is_done:
+                    known.update(zip(keys, found, strict=True))
+            elif kind == "scan":
+                life.call(
+                    "scan",
+                    lambda: list(table.entries()),
+                    told=lambda found: {
+                        e.key: [e.value.decode(), _version(e.version)] for e in found
+                    },
+                    table=TABLE,
+                )
+            elif kind == "put":
+                key, value = draw.choice(KEYS), f"{life.name}:{state['value']}"
+                life.call(
+                    "update",
+                    partial(_put, table, key, value),
+                    told=lambda version: [_version(version)],
+                    table=TABLE,
+                    changes=[{"key": key, "value": value}],
+                )
+            else:
+                changes: list[dict[str, Any]] = []
+                steps = []
+                for key in draw.sample(KEYS, draw.choice((1, 2))):
+                    value = f"{life.name}:{state['value']}"
+                    entry = known.get(key)
+                    if entry is None:
+                        changes.append({"key": key, "value": value, "expected": "absent"})
+                        steps.append(updates.TableInsert(key, value))
+                    elif draw.random() < 0.2:
+                        changes.append(
+                            {"key": key, "value": None, "expected": _version(entry.version)}
+                        )
+                        steps.append(updates.TableRemove(key, entry.version))
+                    else:
+                        changes.append(
+                            {"key": key, "value": value, "expected": _version(entry.version)}
+                        )
+                        steps.append(updates.TablePut(key, value, entry.version))
+                life.call(
+                    "update",
+                    partial(table.update, steps),
+                    told=lambda versions: [_version(v) for v in versions],
+                    table=TABLE,
+                    changes=changes,
+                )
+        life.until_it_works(table.close)
+
+    return body
+
+
+def state_user(rounds: int) -> Body:
+    """Return a program that adds to a list that all share."""
+
+    def body(life: Life) -> None:
+        one = life.package.ScalingPolicy.fixed(1)
+        stream, draw, state = (
+            stream_of(life, STATE, scaling=one),
+            life.world.source,
+            life.program.state,
+        )
+        shared = life.until_it_works(lambda: stream.state_synchronizer(lambda s, u: [*s, u]))
+        life.until_it_works(lambda: shared.initialize([]))
+        for _ in range(rounds):
+            life.wait(draw.choice((0.0, 0.3, 2.0)))
+            if draw.random() < 0.3:
+
+                def fetch() -> Any:
+                    shared.fetch_updates()
+                    return shared.get_state()
+
+                life.call("fetch_updates", fetch, told=list, state=STATE)
+                continue
+            if draw.random() < 0.2:
+                life.until_it_works(shared.compact)
+                continue
+            state["update"] = state.setdefault("update", 0) + 1
+            update = f"{life.program.name}-{state['update']}"
+
+            def generator(known: Any, updates: list[Any], update: str = update) -> Any:
+                updates.append(update)
+                return list(known)
+
+            life.call(
+                "update_state",
+                partial(shared.update_state, generator),
+                told=list,
+                state=STATE,
+                update=update,
+            )
+
+    return body

@@ -1,0 +1,97 @@
+"""Writers of transactions, on one stream and over two."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import KEYS, OTHER, STREAM, stream_of
+
+
+def transactional_writer(rounds: int, writer_id: str | None) -> Body:
+    """Return a program that writes transactions and commits most of them."""
+
+    def body(life: Life) -> None:
+        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        writer = None
+        while state.setdefault("round", 0) < rounds:
+            state["round"] += 1
+            try:
+                if writer is None:
+                    writer = stream.create_transactional_writer(writer_id)
+                transaction = writer.begin_transaction(lease=draw.choice(("10 s", "60 s")))
+            except life.errors.PravegaSparkError:
+                writer = None
+                life.wait(1.0)
+                continue
+            _play(
+                life,
+                [STREAM],
+                transaction,
+                partial(_write_one, transaction),
+            )
+        if writer is not None:
+            life.until_it_works(writer.close)
+
+    return body
+
+
+def joint_writer(rounds: int) -> Body:
+    """Return a program that writes transactions over two streams."""
+
+    def body(life: Life) -> None:
+        stream_of(life), stream_of(life, OTHER)
+        draw, state = life.world.source, life.program.state
+        writer = None
+        while state.setdefault("round", 0) < rounds:
+            state["round"] += 1
+            try:
+                if writer is None:
+                    writer = life.manager().create_joint_writer([STREAM, OTHER])
+                transaction = writer.begin_transaction()
+            except life.errors.PravegaSparkError:
+                writer = None
+                life.wait(1.0)
+                continue
+            _play(
+                life,
+                draw.choice(([STREAM, OTHER], [OTHER, STREAM])),
+                transaction,
+                transaction.write_event,
+            )
+        if writer is not None:
+            life.until_it_works(writer.close)
+
+    return body
+
+
+def _write_one(transaction: Any, stream: str, event: str, key: str) -> None:
+    transaction.write_event(event, key)
+
+
+def _play(life: Life, streams: list[str], transaction: Any, write: Any) -> None:
+    """Write a transaction's events and end it."""
+    draw, state = life.world.source, life.program.state
+    name = f"{life.program.name}-{state['round']}"
+    staged: dict[str, list[Any]] = {stream: [] for stream in streams}
+    try:
+        for number in range(draw.randint(1, 3)):
+            for stream in streams:
+                event = f"{name}.{number}" if stream == STREAM else f"{name}.{number}u"
+                key = draw.choice(KEYS)
+                write(stream, event, key)
+                staged[stream].append([key, event])
+            if draw.random() < 0.3:
+                transaction.flush()
+            life.wait(draw.choice((0.0, 0.1, 5.0)))
+    except life.errors.PravegaSparkError:
+        return
+    life.call("stage", lambda: None, transaction=name, streams=staged)
+    if draw.random() < 0.2:
+        life.call("abort", transaction.abort, transaction=name)
+    elif len(streams) == 1 and draw.random() < 0.3:
+        life.call("commit", lambda: transaction.commit(wait=False), transaction=name, wait=False)
+    else:
+        life.call("commit", transaction.commit, transaction=name)
+    life.wait(draw.choice((0.0, 1.0)))

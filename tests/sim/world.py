@@ -1,0 +1,218 @@
+"""One run: hosts, processes and storage of a seed, the faults that are planned, and the history."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.sim import scheduler as schedulers
+from tests.sim.copies import Copy
+from tests.sim.history import History
+from tests.sim.processes import Host, Process
+from tests.sim.scheduler import Pace, Scheduler
+from tests.sim.storage import Bucket, Weather, s3_store
+
+if TYPE_CHECKING:
+    from tests.sim.programs import Program
+
+ROOT = "s3://simulated/root"
+
+
+class World:
+    """The processes and the storage of one run."""
+
+    def __init__(self, seed: int, copies: list[Copy], *, workload: str = "") -> None:
+        self.seed = seed
+        self.source = random.Random(f"world {seed}")
+        self.scheduler = schedulers.begin(
+            Scheduler(random.Random(f"schedule {seed}"), Pace.drawn(self.source))
+        )
+        self._digest = hashlib.sha256()
+        self.calls = 0
+        self.history = History(lambda: self.scheduler.steps, seed=seed, workload=workload)
+        self.bucket = Bucket(self.scheduler, Weather.drawn(self.source), self._note)
+        self.coverage: Counter[str] = Counter()
+        self._copies = iter(copies)
+        self._pids = itertools.count(50_000_001)
+        """Above all process ids of a kernel: nothing of /proc is found."""
+        self.hosts: list[Host] = []
+        self.processes: dict[str, Process] = {}
+        self._in_flight: dict[int, str] = {}
+        self.programs: list[Program] = []
+        self.made: set[str] = set()
+        """The streams and tables that programs have created."""
+        self.segments = self.source.choice((1, 1, 2, 3))
+
+    def _note(self, line: str) -> None:
+        self.calls += 1
+        self._digest.update(f"{self.scheduler.steps} {self.scheduler.now} {line}\n".encode())
+
+    @property
+    def digest(self) -> str:
+        """What all calls of the storage, their order and their times come to."""
+        return self._digest.hexdigest()
+
+    def host(self) -> Host:
+        """Return a new machine."""
+        made = Host(f"host{len(self.hosts) + 1}", self.scheduler)
+        if self.source.random() < 0.4:
+            made.rate = 1 + self.source.choice((-1, 1)) * self.source.choice((1e-4, 1e-2, 0.05))
+        if self.source.random() < 0.4:
+            made.offset_ns = int(self.source.uniform(-3_600, 3_600) * 1e9)
+        self.hosts.append(made)
+        return made
+
+    def process(
+        self,
+        name: str,
+        host: Host,
+        main: Callable[[Process], object],
+        on_kill: Callable[[], object] = bool,
+    ) -> Process | None:
+        """Start a process, whose main thread calls ``main``; None if no copy is left."""
+        copy = next(self._copies, None)
+        if copy is None:
+            return None
+        made = Process(self.scheduler, host, name, copy, next(self._pids), on_kill)
+        self.processes[name] = made
+        vars(copy.get("engine.store.s3"))["S3Store"] = s3_store(copy, self.bucket)
+        copy.get("engine.runtime.failpoints").install(self._failpoint(made))
+
+        def run() -> None:
+            main(made)
+            made.end()
+
+        made.start(run, "main")
+        return made
+
+    def _failpoint(self, process: Process) -> Callable[[str], None]:
+        def reached(name: str) -> None:
+            self.coverage[f"failpoint {name}"] += 1
+            self._digest.update(f"{process.name} {name}\n".encode())
+            if self.scheduler.current is not None:
+                self.scheduler.maybe(self.scheduler.pace.at_failpoints)
+
+        return reached
+
+    def run(self) -> None:
+        """Let all programs run to their end."""
+        self.scheduler.run(lambda: all(program.is_done for program in self.programs))
+
+    def calm(self) -> None:
+        """End all faults, and let what is still under way land."""
+        self.bucket.weather = Weather()
+        self.bucket.cut_off.clear()
+        self.bucket.is_full = self.bucket.is_read_only = False
+
+    def alive(self) -> list[str]:
+        """Return the names of the processes that a fault may strike."""
+        return [p.process_name for p in self.programs if not p.is_done]
+
+    # Faults that are planned ahead
+
+    def trouble(self, seconds: float, most: int = 3) -> None:
+        """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
+        source = self.source
+        for _ in range(source.randint(0, most)):
+            when = self.scheduler.now + int(source.uniform(0, seconds) * 1e9)
+            kind = source.choice(("kill", "kill", "pause", "cut off", "jump", "stand still"))
+            self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+
+    def _strike(self, kind: str, names: list[str]) -> None:
+        alive = [name for name in names if name in self.processes and self.processes[name].alive]
+        if not alive:
+            return
+        name = self.source.choice(alive)
+        process, source = self.processes[name], self.source
+        self.coverage[f"fault {kind}"] += 1
+        self._note(f"{kind} {name}")
+        ns = int(source.choice((0.5, 5.0, 40.0)) * source.uniform(0.5, 1.5) * 1e9)
+        if kind == "kill":
+            process.kill()
+        elif kind == "pause":
+            process.pause(ns)
+        elif kind == "cut off":
+            self.bucket.cut_off.add(name)
+            self.scheduler.after(ns, lambda: self.bucket.cut_off.discard(name))
+        elif kind == "jump":
+            process.host.offset_ns += int(source.uniform(-600, 600) * 1e9)
+        else:
+            process.host.stop_clock()
+            self.scheduler.after(ns, process.host.start_clock)
+
+    # Histories
+
+    def begin(self, process: Process, operation: str, **arguments: Any) -> OpenCall:
+        """Record that a call of the package begins."""
+        for other in self._in_flight.values():
+            self.coverage["pair " + " & ".join(sorted((operation, other)))] += 1
+        call = self.history.invoke(process.name, operation, **arguments)
+        self._in_flight[call.number] = operation
+        return OpenCall(self, process, operation, call)
+
+    def call(
+        self,
+        process: Process,
+        operation: str,
+        function: Callable[[], Any],
+        *,
+        told: Callable[[Any], Any] = lambda value: None,
+        **arguments: Any,
+    ) -> tuple[bool, Any]:
+        """Make a call of the package, record it, and return (whether it succeeded, its result)."""
+        call = self.begin(process, operation, **arguments)
+        try:
+            found = function()
+            recorded = told(found)
+        except process.copy.get("errors").PravegaSparkError as error:
+            call.ended_with(error)
+            return False, error
+        call.ok(recorded)
+        return True, found
+
+    def ended(self, number: int, operation: str, outcome: str) -> None:
+        self._in_flight.pop(number, None)
+        self.coverage[f"outcome {operation} {outcome}"] += 1
+
+    def wait(self, seconds: float) -> None:
+        """Have the present simulated thread wait, in true time."""
+        self.scheduler.wait(int(seconds * 1e9))
+
+
+_REFUSALS = (
+    "ConditionFailed", "FencingTokenMismatch", "WriterFenced", "StreamSealed", "TxnFailed",
+    "ConditionalTableUpdate", "ScaleConflict", "HeldBySubscriber", "InvalidInput", "NotFound",
+    "TruncatedData", "ReinitializationRequired", "IllegalState", "StoreFull", "StoreReadOnly",
+)  # fmt: skip
+"""Errors, with those below them, that say that nothing was done. After any other the call is open:
+it may have its effect later."""
+
+
+class OpenCall:
+    """A call of the package that is being recorded."""
+
+    def __init__(self, world: World, process: Process, operation: str, call: Any) -> None:
+        self._world, self._process, self._operation, self._call = world, process, operation, call
+
+    def ok(self, value: Any = None) -> None:
+        self._ended("ok")
+        self._call.ok(value)
+
+    def failed(self, error: BaseException) -> None:
+        self._ended(type(error).__name__)
+        self._call.failed(error)
+
+    def ended_with(self, error: BaseException) -> None:
+        """Record an error by what it says of the effect."""
+        if any(kind.__name__ in _REFUSALS for kind in type(error).__mro__):
+            self.failed(error)
+        else:
+            self._ended(type(error).__name__)
+            self._call.unknown()
+
+    def _ended(self, outcome: str) -> None:
+        self._world.ended(self._call.number, self._operation, outcome)
