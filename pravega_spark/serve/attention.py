@@ -219,7 +219,7 @@ class Attention:
             )  # a group may have looked at it
             self._watch.damage.follow(DamagedSubject(STREAM, name), view)
             self._streams[name] = facts_of(
-                self.root.log(name), view, now_ms, self._streams.get(name)
+                self.root.log(name), view, now_ms, self._streams.get(name), watch.behind_ms()
             )
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
@@ -268,9 +268,10 @@ class Attention:
 
     def _note(self, name: str) -> None:
         """Keep what the last look at a stream says, unless that is known."""
-        seen, known = self._watch.stream(name).seen, self._streams.get(name)
+        watch, known = self._watch.stream(name), self._streams.get(name)
+        seen = watch.seen
         if seen is not None and (known is None or known.problem or known.looked_ms < seen[1]):
-            self._streams[name] = facts_of(self.root.log(name), *seen, known)
+            self._streams[name] = facts_of(self.root.log(name), *seen, known, watch.behind_ms())
 
     def _forget(self, names: KnownNames) -> None:
         """Drop what is not listed any more."""

@@ -65,6 +65,9 @@ def stream_findings(
             "seconds",
             "ahead of now is the newest commit: the clock of a host that wrote was wrong",
         )
+    if facts.behind_ms:
+        text = "older than what was there before it was a commit: a clock that writes is behind"
+        yield _finding(facts, WARNING, "clock_behind", facts.behind_ms / 1_000, "seconds", text)
     yield from _lease_findings(facts, now_ms, infos)
     for subscriber, oldest in facts.oldest.items():
         if oldest.damage:

@@ -10,7 +10,7 @@ what the log has no more, is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,13 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import CorruptLog
 from pravega_spark.scaling.rates import NO_TRAFFIC, Traffic
-from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, traffic_of, whole
+from pravega_spark.serve.commit_traffic import (
+    BEHIND_MS,
+    CommitTraffic,
+    Sizes,
+    traffic_of,
+    whole,
+)
 from pravega_spark.serve.traffic import HOUR_MS, TrafficHistory
 from pravega_spark.values.limits import CLOCK_SKEW_MS, STATE_FILE_COMMITS
 from pravega_spark.values.segments import segment_number
@@ -76,6 +82,8 @@ class _Gap:
     older: Point | None
     """None for the time before the first look, whose beginning is only found by reading."""
     newer: Point
+    seen_ms: int
+    """Until when nothing came after the newer point."""
     pace: float | None = None
     """Commits in a millisecond, by what was read of it last."""
 
@@ -94,16 +102,16 @@ class PastTraffic:
         """Return whether something since a time is still to be read."""
         return bool(self._gaps) and self._gaps[-1].newer.time_ms > since_ms
 
-    def add(self, older: Point | None, newer: Point) -> None:
-        """Add the gap between two points, the newest of all.
+    def add(self, older: Point | None, newer: Point, seen_ms: int) -> None:
+        """Add the gap between two points, the newest of all, as a look saw it.
 
         It lengthens one that ends where it begins: so looks that read nothing make no gap more.
         """
         last = self._gaps[-1] if self._gaps else None
         if last is not None and older is not None and last.newer.is_before(older):
-            last.newer = newer
+            last.newer, last.seen_ms = newer, seen_ms
         else:
-            self._gaps = [*self._gaps, _Gap(older, newer)][-_GAPS:]
+            self._gaps = [*self._gaps, _Gap(older, newer, seen_ms)][-_GAPS:]
 
     def note(
         self, seen: Sequence[CommitTraffic], start_ms: int, newer: Point, now_ms: int, to: Counted
@@ -141,7 +149,7 @@ class PastTraffic:
         if older is gap.older:
             self._gaps.pop()
         else:
-            gap.newer = older
+            gap.newer, gap.seen_ms = older, older.time_ms
 
     def _note(
         self, older: Point, newer: Point, added: Sizes, commits: int, now_ms: int, to: Counted
@@ -203,7 +211,9 @@ class PastTraffic:
         """
         newer, older = gap.newer, gap.older
         first = max(oldest, newer.version - min(reads, _PAGE))
-        found = self._stored(first, newer.version)
+        after_ms = 0 if older is None else older.time_ms
+        stored = self._stored(first, newer.version)
+        found = [one.stored(after_ms, now_ms) for one in stored]
         if not found:
             self._gaps.pop()
             return 1
@@ -223,12 +233,15 @@ class PastTraffic:
                 start_ms = self._created_ms
         before, end_ms = self._count(start_ms, until_ms, counted, newer, now_ms, to)
         self._history.learn(start_ms, end_ms, now_ms)
+        for doubtful in _doubtful(stored, found, gap.seen_ms):
+            self._history.doubt(*doubtful)
         if before_version < oldest or (not ahead and (is_last or start_ms == self._created_ms)):
             self._gaps.pop()
         elif ahead:
             gap.newer = Point(before_version, now_ms + CLOCK_SKEW_MS + 1, before.sizes, None)
         else:
             gap.newer = Point(before_version, start_ms, before.sizes, before.readable)
+            gap.seen_ms = start_ms
             gap.pace = len(counted) / max(1, newer.time_ms - start_ms)
         return len(found)
 
@@ -282,6 +295,21 @@ class PastTraffic:
         if readable is not None and start_ms < until_ms <= now_ms:
             self._history.size(start_ms, until_ms, readable, readable)
         return Point(newer.version, newer.time_ms, sizes, readable), end_ms
+
+
+def _doubtful(
+    stored: Sequence[CommitTraffic], dated: Sequence[CommitTraffic], end_ms: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the times in which commits came of which no clock tells when.
+
+    Such a commit is older than one before it: it came between that and the next one whose clock is
+    right. What a chart shows as a few points is near enough.
+    """
+    for own, one in zip(reversed(stored), reversed(dated), strict=True):
+        if one.clock_ms - own.clock_ms <= BEHIND_MS:
+            end_ms = one.clock_ms
+        elif end_ms - one.clock_ms > _longest_mean_ms(0):
+            yield one.clock_ms, end_ms
 
 
 def _last_run(flags: list[bool]) -> range:

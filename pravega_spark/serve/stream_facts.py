@@ -94,6 +94,8 @@ class StreamFacts:
     created_ms: int = 0
     committed_ms: int = 0
     """The time of the newest commit."""
+    behind_ms: int = 0
+    """How far behind the clock of a host was that committed of late."""
     leases: tuple[LeaseFact, ...] = ()
     transactions: int = 0
     maximum: MaximumFact | None = None
@@ -103,7 +105,11 @@ class StreamFacts:
 
 
 def facts_of(
-    stream: StreamLog, view: StreamView, looked_ms: int, before: StreamFacts | None = None
+    stream: StreamLog,
+    view: StreamView,
+    looked_ms: int,
+    before: StreamFacts | None = None,
+    behind_ms: int = 0,
 ) -> StreamFacts:
     """Return what a view says; one storage call if it has open transactions.
 
@@ -123,6 +129,7 @@ def facts_of(
         looked_ms=looked_ms,
         created_ms=view.record.created_ms,
         committed_ms=view.timestamp_ms,
+        behind_ms=behind_ms,
         leases=_leases(view, pinged),
         transactions=len(view.transactions),
         maximum=maximum.nearest(),

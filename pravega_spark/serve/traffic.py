@@ -48,6 +48,12 @@ class KnownTimes:
         """Drop the spans that end before a time."""
         self.spans = [span for span in self.spans if span[1] >= before_ms]
 
+    def remove(self, start_ms: int, end_ms: int) -> None:
+        """Drop a span, and the parts of others that lie in it."""
+        parts = [(s, min(e, start_ms)) for s, e in self.spans]
+        parts += [(max(s, end_ms), e) for s, e in self.spans]
+        self.spans = sorted({(start, end) for start, end in parts if start < end})
+
     def covers(self, start_ms: int, end_ms: int) -> bool:
         """Return whether all of a span is known."""
         return any(start <= start_ms and end_ms <= end for start, end in self.spans)
@@ -191,6 +197,11 @@ class TrafficHistory:
         """Note that all traffic of a time is counted, or will be before anybody asks."""
         self.known.add(max(start_ms, now_ms - DAY_MS - COARSE_MS), max(start_ms, end_ms))
         self.known.forget(now_ms - DAY_MS - COARSE_MS)
+
+    def doubt(self, start_ms: int, end_ms: int) -> None:
+        """Note that a time is not known, although it seemed to be."""
+        if start_ms < end_ms:
+            self.known.remove(start_ms, end_ms)
 
     def count(self, start_ms: int, end_ms: int, added: Traffic, commits: int) -> None:
         """Count traffic that came at some time of (start, end]."""

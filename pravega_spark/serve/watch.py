@@ -22,7 +22,13 @@ from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api_models import StreamRow, StreamTraffic
 from pravega_spark.serve.call_budget import BudgetSpent, CallBudget
-from pravega_spark.serve.commit_traffic import CommitTraffic, Sizes, passed_commits, whole
+from pravega_spark.serve.commit_traffic import (
+    BEHIND_MS,
+    CommitTraffic,
+    Sizes,
+    passed_commits,
+    whole,
+)
 from pravega_spark.serve.found_damage import FoundDamage
 from pravega_spark.serve.names import KnownNames, RootNames
 from pravega_spark.serve.past_traffic import PastTraffic, point_of, readable_bytes, sizes_of
@@ -34,6 +40,9 @@ ROW_READS: Final = 32
 """About the most objects of the past that a look at a stream reads, for the hour of its row."""
 PAGE_READS: Final = 256
 """The same for the charts of a stream's page, each time that they ask."""
+
+BEHIND_KEPT_MS: Final = 900_000
+"""A commit of a clock that is behind is a finding for so long after a look saw it."""
 
 
 class StreamWatch:
@@ -50,6 +59,8 @@ class StreamWatch:
         self._view: StreamView | None = None
         self._history: TrafficHistory
         self._past: PastTraffic
+        self._believed = (0, 0)
+        self._behind = (0, 0)
         self._minute, self._segments = LastMinute(), dict[int, LastMinute]()
 
     def look(self, max_age: float = 0.0, *, reads: int = ROW_READS) -> StreamView:
@@ -173,9 +184,10 @@ class StreamWatch:
         if created_ms <= now_ms:
             self._silent(created_ms - DAY_MS - HOUR_MS, created_ms, now_ms, 0)
         newest = point_of(view, self._time_of(view, now_ms))
+        self._believed = (newest.time_ms, now_ms)
         if newest.time_ms <= now_ms:
             self._silent(newest.time_ms, now_ms, now_ms, newest.readable)
-        self._past.add(None, newest)
+        self._past.add(None, newest, now_ms)
 
     def _follow(self, before: StreamView, view: StreamView, now_ms: int) -> None:
         """Note that nothing came since the last look, or the commits; or else a gap, to be read."""
@@ -186,16 +198,39 @@ class StreamWatch:
         for gone in self._segments.keys() - sizes_of(view).keys():
             del self._segments[gone]
         passed = self._passed.take(before.version, view.version)
-        if passed is not None and not any(_is_future(one, now_ms) for one in passed):
-            self._past.note(passed, looked_ms, point_of(view, now_ms), now_ms, self._count)
+        late = self._note_late(passed or (), looked_ms, now_ms)
+        is_told = passed is not None and not any(_is_future(one, now_ms) for one in passed)
+        if passed is not None and is_told and (not late or now_ms - looked_ms <= RATE_MS):
+            count = len(passed)
+            seen = [one.seen(looked_ms, now_ms, n / count) for n, one in enumerate(passed, 1)]
+            self._past.note(seen, looked_ms, point_of(view, now_ms), now_ms, self._count)
             return
         time_ms = max(self._time_of(view, now_ms), looked_ms)
-        if time_ms > now_ms and _is_ahead(before, looked_ms):
+        is_late = bool(late) or view.timestamp_ms < looked_ms - CLOCK_SKEW_MS
+        if is_late or (time_ms > now_ms and _is_ahead(before, looked_ms)):
             time_ms = now_ms  # times of this log tell nothing, but the looks do
         older, newer = point_of(before, looked_ms), point_of(view, time_ms)
-        self._past.add(older, newer)
+        self._past.add(older, newer, now_ms)
         if time_ms <= now_ms:
             self._silent(time_ms, now_ms, now_ms, newer.readable)
+
+    def _note_late(self, passed: Sequence[CommitTraffic], looked_ms: int, now_ms: int) -> bool:
+        """Note commits of a clock that is behind; return whether the times of some tell nothing.
+
+        Then the newest commit of the first look may have come at any time before that look.
+        """
+        behind_ms = max((one.behind_ms(looked_ms, now_ms) for one in passed), default=0)
+        if behind_ms > BEHIND_MS:
+            self._behind = (behind_ms, now_ms)
+            self._history.doubt(*self._believed)
+            self._believed = (now_ms, now_ms)
+        return any(one.clock_ms < looked_ms - CLOCK_SKEW_MS for one in passed)
+
+    def behind_ms(self) -> int:
+        """Return how far behind the clock of a commit was that looks saw of late; 0 without one."""
+        with self._lock:
+            behind_ms, seen_ms = self._behind
+            return behind_ms if self._looked_ms - seen_ms <= BEHIND_KEPT_MS else 0
 
     def _time_of(self, view: StreamView, now_ms: int) -> int:
         """Return the time of a view's newest commit; a clock a little ahead is not believed."""

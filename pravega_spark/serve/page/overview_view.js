@@ -11,7 +11,7 @@ const KINDS = {
   group_changing: "not finished", group_stream_missing: "stream missing", group_damaged: "damaged", group_unreadable: "not readable",
   checkpoint_waits: "checkpoint waits", stream_damaged: "damaged", stream_unreadable: "not readable",
   transaction_lease: "transaction ends", transaction_expired: "transaction is over", retention_maximum: "near its maximum",
-  clock_ahead: "time in the future", maintenance_overdue: "maintenance overdue", maintenance_failed: "maintenance failed",
+  clock_ahead: "time in the future", clock_behind: "clock behind", maintenance_overdue: "maintenance overdue", maintenance_failed: "maintenance failed",
   maintenance_unreadable: "maintenance unknown", scope_damaged: "damaged",
   stream_events_damaged: "damaged", table_events_damaged: "damaged", table_entries_damaged: "damaged",
 };

@@ -391,6 +391,23 @@ def test_a_commit_in_the_future_is_found_and_says_how_far(root: CountedRoot) -> 
     assert finding["text"].startswith("ahead of now is the newest commit")  # 2 h ahead of now ...
 
 
+def test_a_commit_of_a_clock_that_is_behind_is_found_and_says_how_far(root: CountedRoot) -> None:
+    root.manager.create_stream("nyc/f")
+    root.manager.create_stream("nyc/right")
+    with page(root) as client:
+        assert "clock_behind" not in kinds(look(client, root))
+        write(root, "nyc/right", 1)
+        root.runtime.wall_ms -= 2 * HOUR * 1_000
+        write(root, "nyc/f", 1)
+        root.runtime.wall_ms += 2 * HOUR * 1_000
+        finding = only(look(client, root), "clock_behind")
+        assert (finding["subject"], finding["name"]) == ("stream", "nyc/f")
+        assert round(finding["number"] / HOUR, 1) == 2.0
+        assert finding["text"].startswith("older than what was there")
+        root.runtime.sleep(HOUR / 2)
+        assert "clock_behind" not in kinds(look(client, root))
+
+
 def test_a_damaged_stream_and_a_damaged_scope_hide_nothing_else(root: CountedRoot) -> None:
     make_group(root)
     root.manager.create_stream("nyc/torn")

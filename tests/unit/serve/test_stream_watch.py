@@ -513,3 +513,91 @@ def test_after_a_commit_of_the_future_no_rate_is_said_until_a_minute_was_watched
         assert details["row"]["bytes_per_second"] is None
         assert details["segments"][0]["events_per_second"] is None
         world.clock.sleep(3.5)
+
+
+def of_a_clock_behind(world: World, seconds: float) -> tuple[FakeRuntime, StreamManager]:
+    """Return a host whose clock is behind; it stands until a test moves it."""
+    clock = FakeRuntime()
+    clock.wall_ms = world.clock.wall_ms - 1_000 * seconds
+    return clock, StreamManager(world.manager.root, runtime=clock)
+
+
+@pytest.mark.parametrize("behind", [90, 5 * 3_600])
+def test_watched_commits_of_a_clock_that_is_behind_have_the_times_of_the_looks(
+    world: World, client: TestClient, behind: int
+) -> None:
+    world.clock.sleep(40)  # a whole point of the curve ends here
+    client.get("/api/streams/nyc/f")
+    for has_own in (False, True):  # beside it a writer whose clock is right
+        for _ in range(10):
+            world.clock.sleep(6)
+            for _ in range(5):
+                world.write(12, of_a_clock_behind(world, behind)[1])
+            if has_own:
+                world.write(60)
+            row = client.get("/api/streams/nyc/f").json()["row"]
+        assert row["events_per_second"] == pytest.approx(20 if has_own else 10, rel=0.01)
+    world.clock.sleep(15)
+    client.get("/api/streams/nyc/f")
+    found = client.get("/api/streams/nyc/f/traffic?last=15m").json()
+    told = sum_of(found["events_per_second"], found["times_ms"])
+    assert told == pytest.approx(1_800, rel=0.01)
+
+
+def test_after_a_pause_commits_of_a_clock_that_is_behind_are_no_silence(
+    world: World, client: TestClient
+) -> None:
+    client.get("/api/streams/nyc/f")
+    for _ in range(30):
+        world.clock.sleep(20)
+        world.write(60, of_a_clock_behind(world, 5 * 3_600)[1])
+    world.clock.sleep(5)
+    found = read_to_the_end(world, client, "15m")
+    assert {*found["events_per_second"][-38:-2]} == {None}, "nothing tells when they came"
+
+
+def test_after_a_pause_commits_of_a_clock_that_is_behind_came_after_those_before_them(
+    world: World, client: TestClient
+) -> None:
+    world.clock.sleep(600)
+    client.get("/api/streams/nyc/f")
+    for _ in range(30):
+        world.clock.sleep(15)
+        world.write(60)
+        world.write(90, of_a_clock_behind(world, 5 * 3_600)[1])
+    world.clock.sleep(15)
+    found = read_to_the_end(world, client, "15m")
+    assert found["events_per_second"][-30:-3] == [10] * 27
+
+
+def test_a_commit_of_the_future_raises_no_time_of_those_after_it(
+    world: World, client: TestClient
+) -> None:
+    ahead = FakeRuntime()
+    ahead.wall_ms = 1_900_000_000_000.0
+    world.write(1, StreamManager(world.manager.root, runtime=ahead))
+    client.get("/api/streams/nyc/f")
+    for _ in range(60):
+        world.clock.sleep(3)
+        world.write(30)
+        row = client.get("/api/streams/nyc/f").json()["row"]
+    assert row["events_per_second"] == pytest.approx(10)
+    kinds = {f["kind"] for f in client.get("/api/attention").json()["findings"]}
+    assert "clock_ahead" in kinds
+    assert "clock_behind" not in kinds
+
+
+def test_a_first_look_believes_no_silence_behind_a_clock_that_proves_wrong(
+    world: World, client: TestClient
+) -> None:
+    world.clock.sleep(600)
+    behind, manager = of_a_clock_behind(world, 5 * 3_600)
+    with manager.create_writer("nyc/f") as writer:
+        for _ in range(20):
+            for clock in (behind, world.clock):
+                clock.sleep(6)
+            writer.write_events([EVENT] * 60, routing_key="a")
+            row = client.get("/api/streams/nyc/f").json()["row"]
+    assert row["events_per_second"] == pytest.approx(10, rel=0.01)
+    found = client.get("/api/streams/nyc/f/traffic?last=15m").json()
+    assert 0 not in found["events_per_second"][-12:]
