@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
@@ -25,16 +25,21 @@ ROOT = "s3://simulated/root"
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(self, seed: int, copies: list[Copy], *, workload: str = "") -> None:
+    def __init__(self, seed: int, copies: list[Copy], without: Collection[str] = ()) -> None:
         self.seed = seed
+        self.parts: list[str] = []
+        self._without = without
         self.source = random.Random(f"world {seed}")
         self.scheduler = schedulers.begin(
             Scheduler(random.Random(f"schedule {seed}"), Pace.drawn(self.source))
         )
         self._digest = hashlib.sha256()
         self.calls = 0
-        self.history = History(lambda: self.scheduler.steps, seed=seed, workload=workload)
+        self.history = History(lambda: self.scheduler.steps, seed=seed, without=sorted(without))
         self.bucket = Bucket(self.scheduler, Weather.drawn(self.source), self._note)
+        for fault in ("lose_request", "lose_answer", "late", "busy", "resent"):
+            if getattr(self.bucket.weather, fault) and not self.has(f"fault {fault}"):
+                setattr(self.bucket.weather, fault, 0.0)
         self.coverage: Counter[str] = Counter()
         self._copies = iter(copies)
         self._pids = itertools.count(50_000_001)
@@ -46,6 +51,11 @@ class World:
         self.made: set[str] = set()
         """The streams and tables that programs have created."""
         self.segments = self.source.choice((1, 1, 2, 3))
+
+    def has(self, part: str) -> bool:
+        """Return whether a part of the seed is played; it is one without which it can be."""
+        self.parts.append(part)
+        return part not in self._without
 
     def _note(self, line: str) -> None:
         self.calls += 1
@@ -117,10 +127,11 @@ class World:
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
         source = self.source
-        for _ in range(source.randint(0, most)):
+        for number in range(source.randint(0, most)):
             when = self.scheduler.now + int(source.uniform(0, seconds) * 1e9)
             kind = source.choice(("kill", "kill", "pause", "cut off", "jump", "stand still"))
-            self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+            if self.has(f"strike {number} {kind}"):
+                self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
 
     def _strike(self, kind: str, names: list[str]) -> None:
         alive = [name for name in names if name in self.processes and self.processes[name].alive]

@@ -39,7 +39,9 @@ def play(world: World) -> None:
     if "g" in names:
         names += ["g", "n"]
     for number, name in enumerate(names):
-        Program(world, f"{name}{number}", draw.choice(hosts), catalog[name]())
+        host, body = draw.choice(hosts), catalog[name]()
+        if world.has(f"program {name}{number}"):
+            Program(world, f"{name}{number}", host, body)
     world.trouble(seconds=40.0)
     world.run()
     world.calm()
