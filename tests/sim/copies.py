@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PACKAGE = "pravega_spark"
 _UNUSED = tuple(f"{PACKAGE}.{room}" for room in ("spark", "serve", "jobs", "cli", "metrics"))
 """Rooms that need Spark or a server: they are imported when something asks for them."""
+_ABSENT = ("_queue", "inotify_simple")
+"""Modules that no process finds: Python goes by its own queue, and the package polls folders."""
 _FROM_SOURCE = ("threading", "queue", "concurrent.futures._base", "concurrent.futures.thread")
 """Modules of Python that each process has a copy of, over the stand-ins."""
 
@@ -117,7 +119,7 @@ class Copy:
                 if wanted not in vars(module) and _code(f"{name}.{wanted}") is not None:
                     self.load(f"{name}.{wanted}")
             return module
-        if name == "_queue":
+        if name in _ABSENT:
             raise ImportError(name)
         found = self.stand_ins.get(name)
         if found is not None:
