@@ -19,7 +19,7 @@ def play(world: World) -> None:
     acknowledge = draw.choice(("next", "next", "checkpoint", "transaction"))
     catalog: dict[str, Maker] = {
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
-        "w": lambda: appends.named_writer(f"id{draw.randint(1, 2)}", draw.randint(4, 10)),
+        "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
         "f": lambda: appends.fencing_writer(draw.choice("xy"), 3),
         "r": lambda: appends.reader(draw.randint(1, 4)),
@@ -38,6 +38,8 @@ def play(world: World) -> None:
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
     names = [first, *draw.choices(list(catalog), k=draw.randint(2, 4))]
+    if "w" in names and draw.random() < 0.5:
+        names.append("w")
     if "q" in names or "y" in names:
         names += ["q", "y", "n"]
     if "g" in names:
