@@ -36,12 +36,14 @@ def main() -> int:
         print(failure or "it keeps every promise that the checkers know")
         return int(failure is not None)
     seeds = range(given.first, given.first + given.seeds)
-    results = list(in_processes(seeds, given.workers))
-    wrong = [result for result in results if _tell(result, given.save)]
+    results, wrong = [], 0
+    for result in in_processes(seeds, given.workers):
+        results.append(result)
+        wrong += _tell(result, given.save)
     print("\n".join(f"{count:>9} {name}" for name, count in sorted(total(results).items())))
     spent = sum(result.cpu_seconds for result in results)
     print(
-        f"{len(results)} seeds, {len(wrong)} of which fail; "
+        f"{len(results)} seeds, {wrong} of which fail; "
         f"{sum(result.calls for result in results)} storage calls in "
         f"{sum(result.simulated_seconds for result in results) / 3600:.1f} simulated hours; "
         f"{spent / len(results):.2f} s of a processor each"

@@ -207,6 +207,9 @@ class Copy:
                 self._make_futures()
             made[name] = module = self._made(name)
             self._run(module)
+            parent, _, own = name.rpartition(".")
+            if parent:  # else `from parent import own` finds the module of Python itself
+                setattr(made[parent], own, module)
         base, thread = made["concurrent.futures._base"], made["concurrent.futures.thread"]
         futures = made["concurrent.futures"]
         for name in ("FIRST_COMPLETED", "FIRST_EXCEPTION", "ALL_COMPLETED", "CancelledError",

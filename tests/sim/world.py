@@ -109,7 +109,7 @@ class World:
             main(made)
             made.end()
 
-        made.start(run, "main")
+        made.start_main(run)
         return made
 
     def _failpoint(self, process: Process) -> Callable[[str], None]:
