@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim model lint linters classes docs bench dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim model lint linters classes docs bench bench-peers dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -111,6 +111,10 @@ docs: $(INSTALLED) ## build the site of docs/ into build/site, with warnings as 
 bench: setup ## run the benchmarks (ARGS="--help" for their options)
 	$(BIN)/python -m bench $(ARGS)
 
+bench-peers: setup ## measure this project beside Kafka, Pravega, Delta, Paimon, DuckLake and Parquet (ARGS="--size small" to try it, --keep for docs/benchmarks.md): about an hour
+	$(BIN)/python -m bench.peers.environments
+	$(BIN)/python -m bench.peers $(ARGS)
+
 dist: setup ## build the wheel and the sdist in dist/, check them, and try both alone on each Python
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
@@ -118,7 +122,7 @@ dist: setup ## build the wheel and the sdist in dist/, check them, and try both 
 	.ci/try-dist dist
 
 clean: ## remove .venv and all that the other targets leave
-	rm -rf $(VENV) build dist out bench/out artifacts metastore_db spark-warehouse derby.log
+	rm -rf $(VENV) .peers build dist out bench/out artifacts metastore_db spark-warehouse derby.log
 	rm -rf .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench import cases
 from bench.harness.figures import Figure, load, save
+from bench.harness.marks import place
 from bench.harness.registry import find
 from bench.harness.report import number
 
@@ -95,10 +96,7 @@ def written(page: str, figures: Sequence[Figure]) -> str:
     made["days"] = _days(figures)
     made["others"] = _others(figures)
     for name, text in made.items():
-        before, mark, rest = page.partition(f"<!-- benchmarks: {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        assert end, f"the page has no place for {name}"
-        page = f"{before}{mark}{text}{end}{after}"
+        page = place(page, name, text)
     return page
 
 

@@ -691,13 +691,13 @@ def root_of(manager: StreamManager) -> Root:
     return manager._root
 
 
-def manager_over(store: Store) -> StreamManager:
+def manager_over(store: Store, runtime: Runtime = SYSTEM) -> StreamManager:
     """Return a manager of a store that was opened before, such as one that counts its calls.
 
     It is for this process: pickled, it is a manager of the store's URL.
     """
-    manager = StreamManager(store.url, maintain=OFF)
-    manager._root = Root(store)
+    manager = StreamManager(store.url, maintain=OFF, runtime=runtime)
+    manager._root = Root(store, runtime)
     return manager
 
 

@@ -28,6 +28,7 @@ _GUIDES = [
     "shared-state.md",
     "scaling.md",
     "retention.md",
+    "policies.md",
 ]
 _OPERATIONS = [
     "operations.md",
@@ -46,6 +47,7 @@ _OPERATIONS = [
 ]
 _TRUST = [
     "limits.md",
+    "scale.md",
     "benchmarks.md",
     "compatibility.md",
     "releases.md",

@@ -54,11 +54,17 @@ class TailReader:
     """A process that reads ``count`` events; the first one only shows that it reads."""
 
     def __init__(
-        self, script: str, place: str, name: str, count: int, options: object = None
+        self,
+        script: str,
+        place: str,
+        name: str,
+        count: int,
+        options: object = None,
+        python: str = sys.executable,
     ) -> None:
         """Start it; ``place``, ``name`` and a storage's ``options`` say where it reads."""
         given = json.dumps([place, name, count, options])
-        command = [sys.executable, "-c", script, given]
+        command = [python, "-c", script, given]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._output = self._process.stdout

@@ -1,9 +1,9 @@
 """Which segments are split and which are merged, and why, from their rates alone. Pure.
 
-Rules and numbers are those of Pravega's auto-scale requests (docs/scaling.md). Pravega handles each
-scale event when it occurs. A scheduled job may run long after it, so here a cold mark remains until
-a scale or its end, and marks are handled in the order in which they were set: a segment can merge
-only with neighbours that were marked before it.
+Rules and numbers are those of Pravega's auto-scale requests (docs/policies.md). Pravega handles
+each scale event when it occurs. A scheduled job may run long after it, so here a cold mark remains
+until a scale or its end, and marks are handled in the order in which they were set: a segment can
+merge only with neighbours that were marked before it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ It is overwritten, and only saves time: an object that is torn, or of another lo
 is ignored.
 
 The rates of one segment: moving averages of events and bytes, and the scale events they cause.
-Rules and numbers are Pravega's (docs/scaling.md). The averages differ in two ways, since a log
+Rules and numbers are Pravega's (docs/policies.md). The averages differ in two ways, since a log
 shows events in commits, not one by one:
 
 * The events of a commit are spread evenly over the ticks since the commit before. Pravega counts

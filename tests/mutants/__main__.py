@@ -6,6 +6,7 @@ The working tree is only read. ``python -m tests.mutants --help`` has the option
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,10 @@ _FAILED = 1
 _LONGEST_SECONDS = 900.0
 _PATIENCE = 5
 """A fault hangs if its tests take so many times as long as without it, and half a minute more."""
+_PLAIN_ERRORS = (
+    *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "SyntaxError"),
+    *("TypeError", "UnboundLocalError"),
+)
 _CONTROL = Fault(
     "the copy is what runs",
     "__init__.py",
@@ -51,6 +56,14 @@ class Run:
         lines = self.output.strip().splitlines() or [""]
         found = (line for line in lines if line.startswith(("FAILED ", "ERROR ")))
         return next(found, lines[-1]).partition(" - ")[0]
+
+    @property
+    def plain_error(self) -> str:
+        """What the first failure is if it is an error that Python has for broken code."""
+        lines = self.output.splitlines()
+        found = (line for line in lines if line.startswith(("FAILED ", "ERROR ")))
+        error = next(found, "").partition(" - ")[2]
+        return error if error.startswith(_PLAIN_ERRORS) else ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,9 @@ def _judged(fault: Fault, run: Run) -> Outcome:
     if run.code not in (None, _FAILED):
         detail = f"no test decided ({run.code}): {run.output[-2_000:]}"
         return Outcome(fault, "error", run.seconds, detail, is_wrong=True)
+    if run.plain_error:
+        detail = f"{run.first_failure} ends in {run.plain_error}: no promise was asked"
+        return Outcome(fault, "error", run.seconds, detail, is_wrong=True)
     if fault.equal:
         detail = f"called equal ({fault.equal}), and {run.first_failure}"
         return Outcome(fault, "error", run.seconds, detail, is_wrong=True)
@@ -194,6 +210,34 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
+def simulate(faults: Sequence[Fault], seeds: int, workers: int) -> list[Outcome]:
+    """Play faults in the simulator, each in a process; print and return the outcomes.
+
+    A fault that no seed shows is none of the simulator's: its tests hold the promise.
+    """
+    if (plain := _simulated(None, seeds)).verdict != "survived":
+        raise SystemExit(f"the simulator fails without a fault: {plain.detail}")
+    found = []
+    with ThreadPoolExecutor(workers) as executor:
+        asked = [one for one in faults if not one.equal]
+        for outcome in executor.map(lambda fault: _simulated(fault, seeds), asked):
+            found.append(outcome)
+            print(outcome, flush=True)
+    return found
+
+
+def _simulated(fault: Fault | None, seeds: int) -> Outcome:
+    shown = fault if fault is not None else _CONTROL
+    promise = "" if fault is None else fault.promise
+    command = [sys.executable, "-m", "tests.mutants.simulated", promise, "--seeds", str(seeds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        return Outcome(shown, "error", detail=last[0])
+    said = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(shown, said["verdict"], said.get("cpu_seconds", 0.0), said["detail"])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the faults that the arguments choose; return 1 if one survived or could not be judged."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
@@ -206,6 +250,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="those whose promise or file has one of these texts in it",
     )
     parser.add_argument("--workers", type=int, default=2, help="copies side by side (default: 2)")
+    parser.add_argument(
+        "--simulated",
+        metavar="SEEDS",
+        type=int,
+        help="play so many seeds of the simulator with each fault in place of its tests, up to the "
+        "first one whose history a checker refuses",
+    )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
@@ -216,7 +267,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(names[fault])
         return 0
     began = time.monotonic()
-    found = run_faults(faults, ROOT, options.workers)
+    if options.simulated is not None:
+        found = simulate(faults, options.simulated, options.workers)
+    else:
+        found = run_faults(faults, ROOT, options.workers)
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}
     wrong = [one for one in found if one.is_wrong]
     if wrong:

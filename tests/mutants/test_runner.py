@@ -39,6 +39,7 @@ def test_outcome_of_each_fault_is_told_and_the_tree_is_left_as_it_was(root: Path
         fault("a > b", "a > 0"): ("survived", True),
         fault("a > b", "a >= b", equal="of two equal numbers each is the larger"): ("equal", False),
         fault("a > b", "b > a", equal="it is not"): ("error", True),
+        fault("a > b", "a > c"): ("error", True),
         fault("a == b", "a != b"): ("error", True),
         fault("a > b", "a >> b", "test_red.py"): ("error", True),
     }
@@ -47,6 +48,7 @@ def test_outcome_of_each_fault_is_told_and_the_tree_is_left_as_it_was(root: Path
     details = {one.fault.becomes: one.detail for one in found}
     assert "test_larger.py::test_larger" in details["a < b"]
     assert "its text is 0 times in" in details["a != b"]
+    assert "ends in NameError" in details["a > c"]
     assert "fail without a fault" in details["a >> b"]
     assert (root / "pravega_spark/__init__.py").read_text() == SOURCE
 

@@ -99,6 +99,10 @@ class SharedHistory(History):
         self._mine = f"{os.getpid()}.{os.urandom(4).hex()}"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
     def _add(self, number: int, line: dict[str, Any]) -> None:
         data = f"{encode({'call': [self._mine, number], **line})}\n".encode()
         if os.write(self._file, data) != len(data):

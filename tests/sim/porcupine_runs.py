@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,31 @@ def judged(paths: Iterable[Path], *options: str) -> list[dict[str, Any]]:
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def judged_texts(histories: Mapping[str, str]) -> tuple[list[str], str]:
+    """Judge histories by their names; return a line for each that is refused, and a summary."""
+    if not histories:
+        return [], "Porcupine has no history to judge"
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {}
+        for number, (name, text) in enumerate(histories.items()):
+            path = Path(folder) / f"{number}.jsonl"
+            paths[str(path)] = name
+            path.write_text(text)
+        try:
+            reports = judged(map(Path, paths))
+        except NoPorcupine as missing:
+            return [], f"Porcupine did not look: {missing}"
+    objects = [one for report in reports for one in report["objects"]]
+    refused = []
+    for report in reports:
+        found = [f"{o['name']} is {o['result']}" for o in report["objects"] if o["result"] != "ok"]
+        if report["result"] != "ok":
+            why = report.get("error") or ", ".join(found)
+            refused.append(f"{paths[report['history']]}: Porcupine: {why}")
+    spent = sum(one["ms"] for one in objects) / len(reports)
+    return refused, (
+        f"Porcupine judged {len(reports)} histories of {len(objects)} objects, {spent:.1f} ms "
+        f"each, and refuses {len(refused)}"
+    )

@@ -47,3 +47,17 @@ def test_command_names_what_a_history_breaks(
     (tmp_path / "broken").write_text("{}")
     assert check.main([str(tmp_path / "broken")]) == 1
     assert "broken: line 1 is not" in capsys.readouterr().out
+
+
+def test_histories_of_a_run_are_judged_and_summed_up(porcupine: str):
+    kept, broken = Story(), Story()
+    for story, told in ((kept, "one"), (broken, "two")):
+        story.ok("fence", stream="s", token="one")
+        story.ok("fencing_token", told, stream="s")
+    refused, said = porcupine_runs.judged_texts({"seed 1": kept.text(), "seed 2": broken.text()})
+    if porcupine == "Porcupine: ":
+        assert refused == ["seed 2: Porcupine: fence s is illegal"]
+        assert "judged 2 histories of 2 objects" in said
+        assert "refuses 1" in said
+    else:
+        assert (refused, said) == ([], porcupine)

@@ -1,0 +1,163 @@
+"""Calls to the package as histories have them, for processes and threads that are not simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pravega_spark import EventPointer, StreamCut, StreamManager
+from pravega_spark.errors import (
+    CommitUnknown,
+    ConditionFailed,
+    FencingTokenMismatch,
+    PravegaSparkError,
+    StoreError,
+)
+from pravega_spark.key_value.entry import KeyVersion
+from pravega_spark.values.segments import END, NOT_REACHED
+from tests.sim.checkers.layouts import ENDLESS
+from tests.sim.history import Call, History
+
+
+def cut_of(cut: StreamCut) -> dict[str, int]:
+    """Return a cut as histories have it."""
+    return {
+        str(segment): ENDLESS if offset == END else offset
+        for segment, offset in cut
+        if offset != NOT_REACHED
+    }
+
+
+def position_of(pointer: EventPointer) -> list[Any]:
+    return [pointer.segment_id, pointer.offset]
+
+
+def version_of(version: KeyVersion) -> list[int]:
+    return [version.segment_id, version.offset]
+
+
+def ended(call: Call, error: PravegaSparkError) -> None:
+    """Give a call that raised its outcome."""
+    if isinstance(error, ConditionFailed):
+        actual = error.actual
+        told: dict[str, Any] = {}
+        if isinstance(actual, StreamCut):
+            told = {"cut": cut_of(actual)}
+        elif isinstance(actual, EventPointer):
+            told = {"position": position_of(actual)}
+        call.failed(error, told or None)
+    elif isinstance(error, FencingTokenMismatch):
+        call.failed(error, {"token": error.newest_token})
+    elif isinstance(error, CommitUnknown | StoreError):
+        call.unknown()
+    else:
+        call.failed(error)
+
+
+def asked(
+    history: History,
+    process: str,
+    operation: str,
+    ask: Callable[[], Any],
+    told: Callable[[Any], Any] = lambda found: None,
+    **arguments: Any,
+) -> Any:
+    """Record a call; return what it returned, or the package's error."""
+    call = history.invoke(process, operation, **arguments)
+    try:
+        found = ask()
+    except PravegaSparkError as error:
+        ended(call, error)
+        return error
+    call.ok(told(found))
+    return found
+
+
+class Processes:
+    """Verbs of one process on one root, each recorded as a call."""
+
+    def __init__(self, manager: StreamManager, history: History, process: str) -> None:
+        self.manager, self.history, self.process = manager, history, process
+
+    def ask(self, operation: str, ask: Callable[[], Any], told: Any = None, **of: Any) -> Any:
+        told = told if told is not None else (lambda found: None)
+        return asked(self.history, self.process, operation, ask, told, **of)
+
+    def read(self, stream: str) -> Any:
+        """Read a stream from its head to its tail."""
+
+        def read() -> Any:
+            reader = self.manager.create_reader(stream)
+            head = self.manager.head(stream)
+            return head, list(reader.events(head)), reader.position
+
+        def told(found: Any) -> Any:
+            head, events, end = found
+            rows = [[e.segment_id, e.offset, e.routing_key, e.data.decode()] for e in events]
+            return {"from": cut_of(head), "to": cut_of(end), "events": rows}
+
+        return self.ask("read", read, told, stream=stream)
+
+    def write(self, writer: Any, name: str, stream: str, events: Sequence[tuple[str, str]]) -> Any:
+        """Write events of one key in one call."""
+
+        def write() -> Any:
+            texts = [event for _, event in events]
+            if len(texts) == 1:
+                return (writer.write_event(texts[0], events[0][0]).result(),)
+            return writer.write_events(texts, events[0][0]).result()
+
+        return self.ask(
+            "write",
+            write,
+            lambda found: [position_of(pointer) for pointer in found],
+            stream=stream,
+            writer=name,
+            events=[list(pair) for pair in events],
+        )
+
+    def update(self, table: Any, name: str, changes: dict[str, str]) -> Any:
+        """Put values of keys, all or none."""
+        from pravega_spark.key_value.updates import TablePut
+
+        return self.ask(
+            "update",
+            lambda: table.update([TablePut(key, value) for key, value in changes.items()]),
+            lambda versions: [version_of(version) for version in versions],
+            table=name,
+            changes=[{"key": key, "value": value} for key, value in changes.items()],
+        )
+
+    def get(self, table: Any, name: str, keys: Sequence[str]) -> Any:
+        """Get keys, freshly."""
+
+        def told(found: Any) -> Any:
+            return [e and [e.value.decode(), version_of(e.version)] for e in found]
+
+        return self.ask(
+            "get",
+            lambda: table.get_all(keys, fresh=True),
+            told,
+            table=name,
+            keys=list(keys),
+            fresh=True,
+        )
+
+    def commit(
+        self, writer: Any, transaction: str, streams: dict[str, list[tuple[str, str]]]
+    ) -> Any:
+        """Write a transaction, joint if it has several streams, and commit it."""
+        staged = {name: [list(pair) for pair in pairs] for name, pairs in streams.items()}
+        self.ask("stage", lambda: None, transaction=transaction, streams=staged)
+
+        def commit() -> Any:
+            txn = writer.begin_transaction()
+            for name, pairs in streams.items():
+                for key, event in pairs:
+                    if len(streams) > 1:
+                        txn.write_event(name, event, key)
+                    else:
+                        txn.write_event(event, key)
+            txn.commit()
+
+        return self.ask("commit", commit, transaction=transaction)
