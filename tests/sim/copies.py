@@ -12,6 +12,7 @@ import builtins
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pkgutil
 import random
@@ -216,6 +217,13 @@ class Copy:
                      "TimeoutError", "BrokenExecutor", "Future", "Executor", "wait",
                      "as_completed", "InvalidStateError"):  # fmt: skip
             setattr(futures, name, getattr(base, name))
+        # Sets of futures, and the order in which a wait locks them, go by addresses otherwise.
+        numbers = itertools.count(1)
+
+        def number(future: Any) -> int:
+            return future.__dict__.setdefault("_number", next(numbers))
+
+        vars(base)["id"] = vars(base)["Future"].__hash__ = number
         vars(futures).update(
             ThreadPoolExecutor=vars(thread)["ThreadPoolExecutor"], thread=thread, _base=base
         )
