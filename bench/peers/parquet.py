@@ -18,6 +18,7 @@ from bench.peers.peer import Found, Limit, folder_bytes, latency, rate, rows_the
 from bench.peers.processes import follow, writers
 
 _BATCH = 131_072
+_COLUMNS = "routing_key string, timestamp timestamp, event binary"
 _READER = """
 import json, os, sys, time
 import pyarrow.parquet as pq
@@ -128,7 +129,7 @@ class PlainParquet(Library):
         return spark.read(self.place, self.place.context.spark.read.parquet(self._filled))
 
     def backlog(self, limit: Limit) -> Found:
-        return spark.backlog(self.place, self._stream(self._filled))
+        return spark.backlog(self.place, self._stream(self._filled, 1_000))
 
     def micro_batch(self, limit: Limit) -> Found:
         source = self._folder("batches")
@@ -137,18 +138,14 @@ class PlainParquet(Library):
         target = self._folder("copied")
         return spark.micro_batches(
             self.place,
-            self._stream(source),
+            self._stream(source, 1),
             lambda writer: writer.format("parquet").option("path", target),
             limit,
         )
 
-    def _stream(self, folder: str) -> Any:
-        reader = self.place.context.spark.readStream.schema(
-            "routing_key string, timestamp timestamp, event binary"
-        )
-        return reader.option("maxFilesPerTrigger", 1 if "batches" in folder else 1_000).parquet(
-            folder
-        )
+    def _stream(self, folder: str, files_per_batch: int) -> Any:
+        reader = self.place.context.spark.readStream.option("maxFilesPerTrigger", files_per_batch)
+        return reader.schema(_COLUMNS).parquet(folder)
 
     def _save(self, frame: Any, path: str) -> None:
         frame.write.mode("overwrite").option("compression", "zstd").parquet(path)

@@ -85,8 +85,8 @@ def run(prefix: Prefix, name: str, plan: Plan, meter: Meter, say: Say) -> Report
 
 
 def _remove(folder: RunFolder, say: Say) -> int:
-    say("removing what was written")
     try:
+        say("removing what was written")
         return folder.remove()
     except (PravegaSparkError, OSError) as error:
         raise StoreError(
@@ -94,6 +94,9 @@ def _remove(folder: RunFolder, say: Say) -> int:
             "removes it.",
             url=folder.url,
         ) from error
+    except BaseException:
+        say(f"{folder.url} is not removed; the next run names the command that removes it.")
+        raise
 
 
 @contextlib.contextmanager

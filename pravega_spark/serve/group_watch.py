@@ -384,6 +384,7 @@ class GroupWatch:
                 seen = self._see(stream, True)  # the group has read on since the view was taken
             cut, end = state.cut(stream), state.ends.get(stream)
             found, is_measured = _unread(self._root.log(stream), seen.view, cut, end, is_open)
+            lost, has_lost_more = self._lost_below(seen.view, cut)
         except BudgetSpent:
             if is_fresh:
                 raise
@@ -394,7 +395,6 @@ class GroupWatch:
             return StreamLag(stream), None
         except (Damaged, InvalidInput, StoreError) as error:  # such as a cut of a restored stream
             return StreamLag(stream, problem=said(error, self._root.store.url)), None
-        lost, has_lost_more = self._lost_below(seen.view, cut)
         lag = StreamLag(
             stream,
             events=sum(len(one.unread) for one in found),
@@ -410,14 +410,15 @@ class GroupWatch:
     def _lost_below(self, view: StreamView, cut: StreamCut) -> tuple[int, bool]:
         """Return the events between a cut and the head, and whether there are more.
 
-        For segments that only the stream's history remembers this reads it, once for a cut.
+        For segments that only the stream's history remembers this reads it, once for a cut. Raises
+        StoreError, and BudgetSpent.
         """
         place = view.head, cut
         known = self._lost.get(view.stream)
         if known is None or known[0] != place:
             try:
                 ranges = locate(view, cut).clipped_to_head()[1]
-            except PravegaSparkError:  # such as a damaged history
+            except (Damaged, InvalidInput):  # of the history
                 found = 0, True
             else:
                 found = sum(map(len, ranges)), not all(map(len, ranges))

@@ -48,7 +48,13 @@ class Connections:
         return Connection(self, *given, **named)
 
     def add(self, connection: Connection) -> None:
-        """Count a connection; one too many ends the oldest that waits, be it the new one."""
+        """Count a connection; one too many ends the oldest that waits, be it the new one.
+
+        One that was accepted just before the server ended ends at once: uvicorn forgets it.
+        """
+        if self._is_ended:
+            connection.end()
+            return
         self._open[connection] = None
         if len(self._open) > self._most:
             self._end_oldest(f"{self._most} connections are open, and no more are allowed")

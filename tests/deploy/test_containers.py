@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import compose_spec
 import pytest
 import yaml
 
@@ -70,12 +69,16 @@ def test_default_commands_of_the_images_are_the_packages() -> None:
 
 
 def test_compose_file_has_a_valid_form() -> None:
+    import compose_spec  # takes half a second, which each process that collects this file would pay
+
     found = compose_spec.PyOptions(apply_merge=True).from_yaml(COMPOSE.read_text())
     found.validate()
     assert set(found.service_names()) == {"s3", "root", "maintain", "serve"}
 
 
 def test_compose_refuses_a_misspelt_field() -> None:
+    import compose_spec
+
     text = COMPOSE.read_text().replace("cap_drop", "cap_dropp")
     with pytest.raises(ValueError, match="cap_dropp"):
         compose_spec.PyOptions(apply_merge=True).from_yaml(text)

@@ -14,6 +14,7 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.store import PutOutcome
 from pravega_spark.engine.store.base import Entry
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.errors import StoreError
 from tests.harness.fake_runtime import FakeRuntime
 
 _names = itertools.count(1)
@@ -37,7 +38,7 @@ class CountedStore(MemoryStore):
             self.calls += calls
             self.kinds[kind] += calls
         if self.fails and key.startswith(self.fails):
-            raise OSError(f"{key}: the storage refused.")
+            raise StoreError(f"{key}: the storage refused.")
 
     def taken(self) -> int:
         """Return the calls since this was last asked."""

@@ -739,6 +739,133 @@ RECENT_CHUNKS = (
     ),
 )
 
+SUBSCRIBERS = (
+    Fault(
+        "a subscriber's position does not go back",
+        "engine/stream/subscribers.py",
+        "            if not wanted.is_at_or_after(before):\n",
+        "            if not before.is_at_or_after(before):\n",
+        ("unit/engine/stream/test_subscribers.py",),
+    ),
+    Fault(
+        "a publish of an earlier generation of a group is refused",
+        "engine/stream/subscribers.py",
+        "    if generation is not None and known.generation != generation:\n",
+        "    if generation is not None and known.generation < generation:\n",
+        ("unit/engine/stream/test_subscribers.py",),
+    ),
+    Fault(
+        "a late call of an earlier generation subscribes nobody again",
+        "engine/stream/subscribers.py",
+        "        elif known is not None and known.generation >= generation:\n"
+        "            return None\n        hold",
+        "        elif known is not None and known.generation == generation:\n"
+        "            return None\n        hold",
+        ("unit/engine/stream/test_subscribers.py",),
+    ),
+    Fault(
+        "a new subscriber that asks for it holds what the stream has",
+        "engine/stream/subscribers.py",
+        "        if start is not None or protect:\n",
+        "        if start is not None:\n",
+        ("unit/engine/stream/test_subscribers.py",),
+    ),
+)
+
+FOLDS = (
+    Fault(
+        "retention truncates no change that no fold has read",
+        "key_value/fold.py",
+        "    if known is None or known.removed:\n        subscribers.subscribe(",
+        "    if known is not None and known.removed:\n        subscribers.subscribe(",
+        ("unit/key_value/test_fold.py",),
+    ),
+    Fault(
+        "what a fold has expired leaves the folded table",
+        "key_value/fold.py",
+        "file.max_timestamp_us <= expired_us or file.min_timestamp_us <= long_ago_us",
+        "file.max_timestamp_us <= expired_us and file.min_timestamp_us > expired_us",
+        ("unit/key_value/test_fold.py",),
+    ),
+)
+
+BACKUP = (
+    Fault(
+        "a file that is cut in the copy is copied again",
+        "backup/copy.py",
+        'return sizes.get(f"{path}/{add.path}") == add.size',
+        'return f"{path}/{add.path}" in sizes',
+        ("unit/backup/test_root_backup.py", "unit/backup/test_copy_update.py"),
+    ),
+    Fault(
+        "a file that is cut in the source is no part of a backup",
+        "backup/copy.py",
+        "    if len(data) != add.size:\n",
+        "    if len(data) > add.size:\n",
+        ("unit/backup/test_root_backup.py",),
+    ),
+    Fault(
+        "a restore keeps no version that lacks a part of a file",
+        "backup/restore.py",
+        "return sizes.get(add.path) == add.size and _has_object",
+        "return add.path in sizes and _has_object",
+        ("unit/backup/test_root_restore.py",),
+    ),
+    Fault(
+        "transactions that were open are aborted in a copy",
+        "backup/copy.py",
+        '        domains[f"{OPEN_PREFIX}{name}"] = None\n',
+        "",
+        ("unit/backup/test_root_backup.py",),
+    ),
+)
+
+CLAIMS = (
+    Fault(
+        "a claim that a clock far ahead has made is none",
+        "engine/state/maintenance_table.py",
+        "return self.at_ms - CLOCK_SKEW_MS <= now_ms < self.until_ms",
+        "return now_ms < self.until_ms",
+        ("unit/engine/state/test_maintenance_table.py",),
+    ),
+    Fault(
+        "a run that a clock far ahead has recorded proves nothing",
+        "engine/state/maintenance_table.py",
+        "if self.last is None or self.last.finished_ms > now_ms + CLOCK_SKEW_MS:",
+        "if self.last is None:",
+        ("unit/engine/state/test_maintenance_table.py",),
+    ),
+    Fault(
+        "maintenance of a scope and of all scopes sees each other's claims",
+        "engine/state/maintenance_table.py",
+        "(None in wanted or entry.scope is None or entry.scope in wanted)",
+        "(None in wanted or entry.scope in wanted)",
+        (
+            "unit/engine/state/test_maintenance_table.py",
+            "unit/maintenance/test_maintenance_share.py",
+        ),
+    ),
+)
+
+LETTERS = (
+    Fault(
+        "rows and letters of a table are written in the rows' order",
+        "dead_letters.py",
+        "letters = int(before[first]) - is_letter",
+        "letters = int(before[first])",
+        ("unit/test_dead_letter_writer.py",),
+    ),
+    Fault(
+        "letters of an encrypted stream are not stored in plain",
+        "dead_letters.py",
+        "if encryption is not None and letters.record.configuration.encryption is None:",
+        "if encryption is None and letters.record.configuration.encryption is not None:",
+        (
+            "unit/spark/write/test_typed_writes.py::test_letters_of_an_encrypted_stream_are_encrypted",
+        ),
+    ),
+)
+
 FAULTS = (
     *ENGINE,
     *TRANSACTIONS,
@@ -752,4 +879,9 @@ FAULTS = (
     *MAINTENANCE,
     *HISTORY,
     *RECENT_CHUNKS,
+    *SUBSCRIBERS,
+    *FOLDS,
+    *BACKUP,
+    *CLAIMS,
+    *LETTERS,
 )

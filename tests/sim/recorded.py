@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.sim.history import FORMAT, encode
 
+_SHOWN = 500
+"""Characters of a call's arguments, and of its answer, in messages."""
+
 
 @dataclass
 class Recorded:
@@ -39,11 +42,10 @@ class Recorded:
 
     def __str__(self) -> str:
         end = "" if self.ended is None else f"-{self.ended}"
-        told = self.value if self.ok else self.error or "unknown"
-        return (
-            f"lines {self.began}{end}: {self.process} {self.operation} "
-            f"{encode(self.arguments)}: {told}"
-        )
+        told = str(self.value if self.ok else self.error or "unknown")
+        asked = encode(self.arguments)
+        shown = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in (asked, told))
+        return f"lines {self.began}{end}: {self.process} {self.operation} {': '.join(shown)}"
 
 
 class BadHistory(ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,10 @@ EXCEPTIONS = {
     ("spark/session.py", "_options"): "of Spark's builder, which shows its options nowhere else",
 }
 IMPORTED = "an import"
+_NAMING = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.Name, ast.Attribute, ast.ImportFrom),
+)
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
 
 
@@ -35,10 +39,10 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in OF_NAMED_TUPLES
 
 
-def owned(tree: ast.Module) -> set[str]:
+def owned(nodes: Iterable[ast.AST]) -> set[str]:
     """The private names that a module gives to its functions, classes, values and attributes."""
     found = set[str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found.add(name)
@@ -62,7 +66,9 @@ def types_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple
 def reached(tree: ast.Module) -> Iterator[tuple[int, str, str | None]]:
     """Each private name that is read or set on something else than self, and that one's type."""
 
-    def walk(node: ast.AST, types: Mapping[str, str]) -> Iterator[tuple[int, str, str | None]]:
+    left: list[tuple[ast.AST, Mapping[str, str]]] = [(tree, {})]
+    while left:
+        node, types = left.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 types = {**types, **dict(types_of(node))}
@@ -80,27 +86,26 @@ def reached(tree: ast.Module) -> Iterator[tuple[int, str, str | None]]:
             case ast.ImportFrom(module=str(module), names=names):
                 ours = module.startswith("pravega_spark")
                 yield from ((node.lineno, n.name, IMPORTED) for n in names if ours)
-        for child in ast.iter_child_nodes(node):
-            yield from walk(child, types)
-
-    return walk(tree, {})
+        left += [(child, types) for child in ast.iter_child_nodes(node)]
 
 
 def reaches(trees: Mapping[str, ast.Module]) -> Iterator[Reach]:
     """Uses of private names that another module owns, by the name or by the type of its object."""
-    names = {module: owned(tree) for module, tree in trees.items()}
-    every = set().union(*names.values())
+    names, kinds = {}, {}
     for module, tree in trees.items():
-        classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-        kinds = {
+        nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING)]
+        names[module] = owned(nodes)
+        kinds[module] = {
             imported.asname or imported.name
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pravega_spark")
             for imported in node.names
-        } - classes | {IMPORTED}
+        } - {node.name for node in nodes if isinstance(node, ast.ClassDef)} | {IMPORTED}
+    every = set().union(*names.values())
+    for module, tree in trees.items():
         for line, name, kind in reached(tree):
             of_another = name in every and name not in names[module]
-            if is_private(name) and (of_another or kind in kinds):
+            if is_private(name) and (of_another or kind in kinds[module]):
                 yield Reach(module, line, name)
 
 
@@ -131,7 +136,7 @@ def test_what_reaches_for_private_names_is_found() -> None:
         "        return self._own == other._own\n"
     )
     found = [*reaches({"store.py": owner, "user.py": user})]
-    assert [(reach.line, reach.name) for reach in found] == [
+    assert sorted((reach.line, reach.name) for reach in found) == [
         (1, "_hidden"),
         (4, "_own"),
         (6, "_keys"),

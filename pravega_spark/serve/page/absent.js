@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 
 const KINDS = new Set(["NoSuchStream", "NoSuchReaderGroup", "NoSuchTable"]);
+const EVERY = 5000;
 
 /** Return the element of a view that has `body`, or, while the object is not there, a message and a link instead. */
 export function unlessAbsent(body, href, text) {
@@ -19,5 +20,11 @@ export function unlessAbsent(body, href, text) {
       return true;
     },
     isThere() { [said.hidden, body.hidden] = [true, false]; },
+    get isShown() { return said.hidden; },
+    /** Call again and again, while the message is seen. */
+    repeat(load, signal) {
+      const timer = setInterval(() => { if (!said.hidden && !document.hidden) load(); }, EVERY);
+      signal.addEventListener("abort", () => clearInterval(timer));
+    },
   };
 }

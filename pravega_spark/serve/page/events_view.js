@@ -43,7 +43,7 @@ export function pager(page, path, kept, isSearch) {
   const onward = page.order === "newest" ? page.older : page.newer;
   return h("p", { class: "pager" },
     isSearch && !page.is_done && link("Look further", page.order, onward),
-    page.order === "newest" && page.is_done ? h("span", {}, "The oldest events are shown.") : link("Older", "newest", page.older),
+    page.order === "newest" && page.is_done ? h("span", {}, "The oldest are shown.") : link("Older", "newest", page.older),
     page.order === "oldest" && page.is_done ? h("span", {}, "Nothing newer yet.") : link("Newer", "oldest", page.newer));
 }
 
@@ -187,6 +187,7 @@ export function eventsView(scope, stream) {
     onRows(changed) {
       const row = changed.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
+      if (!shown.isShown) return load();
       if (version !== null && row.version > version && isNewest) newer.hidden = false;
     },
   };

@@ -58,11 +58,13 @@ const coloured = (number, colour) => h("span", { class: number ? `count ${colour
 
 const looked = (part, name) => `${format.count(part.looked)} of ${format.plural(part.total, name)}`;
 
+const unknown = () => h("span", { class: "muted" }, "–");
+
 function upkeep(rows) {
   return table(["Kind", ["Last run", "num"], "By", ["Streams", "num"], ["Failed", "num"]], rows.map((row) => [
     row.kind, row.finished_ms === null ? h("span", { class: "muted" }, "not recorded") : format.ago(row.finished_ms),
-    row.claimed_by ? `at work now: ${row.claimed_by}` : row.by || h("span", { class: "muted" }, "–"), format.count(row.streams),
-    row.failed ? h("span", { class: "chip warn" }, format.count(row.failed)) : "0"]));
+    row.claimed_by ? `at work now: ${row.claimed_by}` : row.by || unknown(), row.finished_ms === null ? unknown() : format.count(row.streams),
+    row.failed ? h("span", { class: "chip warn" }, format.count(row.failed)) : row.finished_ms === null ? unknown() : "0"]));
 }
 
 export function overviewView() {

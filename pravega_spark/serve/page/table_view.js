@@ -121,6 +121,9 @@ export function tableView(scope, name) {
     element: h("div", {},
       h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: "/tables", "data-link": true }, `${scope} / `), name)),
       shown.element),
-    begin: () => load(),
+    begin(signal) {
+      load();
+      shown.repeat(load, signal);
+    },
   };
 }

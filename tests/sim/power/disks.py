@@ -210,7 +210,7 @@ def _kept_in_order(
     On ext4 any fsync writes all of the journal. On xfs it writes the journal as far as the last
     change of what was fsynced.
     """
-    folders = {path: inode for inode, path in _paths(record).items()}
+    paths = _paths(record)
     least = 0
     for inode in record.inodes:
         for fsync in inode.fsyncs:
@@ -223,7 +223,7 @@ def _kept_in_order(
                 number
                 for number, change in enumerate(done, 1)
                 if change.call.ended < fsync.began
-                and (change.inode is inode or folders.get(change.folder) is inode)
+                and (change.inode is inode or change.folder == paths.get(inode))
             ]
             least = max(least, *touching[-1:], 0)
     return list(done[: source.randint(least, len(done))])
@@ -233,12 +233,12 @@ def _kept_by_folder(
     record: Record, kind: str, done: Sequence[NameChange], line: int, source: random.Random
 ) -> list[NameChange]:
     """A beginning of the changes in each folder: its own fsync makes names durable, no other."""
-    folders = {path: inode for inode, path in _paths(record).items()}
+    paths = _paths(record)
     kept: list[NameChange] = []
     for folder in sorted({change.folder for change in done}):
         mine = [change for change in done if change.folder == folder]
-        inode = folders.get(folder)
-        ended = [f for f in (inode.fsyncs if inode is not None else ()) if f.ended <= line]
+        here = [inode for inode, path in paths.items() if path == folder]  # one after the other
+        ended = [f for inode in here for f in inode.fsyncs if f.ended <= line]
         least = max((_last_durable(mine, fsync) for fsync in ended), default=0)
         above = folder == os.path.dirname(record.root)
         kept += mine if above else mine[: source.randint(least, len(mine))]

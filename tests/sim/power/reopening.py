@@ -40,7 +40,7 @@ def checked(record: Record, kind: str, seed: int, folder: Path) -> None:
             with StreamManager(str(root)) as manager:
                 process = Processes(manager, SharedHistory(path), "after")
                 _exists(path, process)
-                _goes_on(process, seed)
+                go_on(process, seed)
         except PravegaSparkError as error:
             raise Violation(
                 "a root can be used after a power cut", f"{type(error).__name__}: {error}"
@@ -64,7 +64,7 @@ def _exists(path: Path, process: Processes) -> None:
                 raise Violation("acknowledged is there", f"{call}: {error}") from error
 
 
-def _goes_on(process: Processes, seed: int) -> None:
+def go_on(process: Processes, seed: int) -> None:
     """Read all, settle what was decided, write again, and read all again."""
     created(process)
     for name in (STREAM, OTHER):

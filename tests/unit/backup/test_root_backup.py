@@ -370,6 +370,14 @@ def test_damage_ends_a_backup_even_of_a_deleted_stream() -> None:
         TableCopier(MemoryStore(), "b", HOUR_MS, lambda: None, bool).copy(log)
 
 
+def test_a_file_of_the_source_that_was_cut_ends_the_backup_with_its_name() -> None:
+    world = World()
+    (cut, *_) = [e for e in world.store.list("s/t/events/data") if e.key.endswith(".parquet")]
+    world.store.put(cut.key, world.store.get(cut.key)[:-1])
+    with pytest.raises(DataLoss, match=f"{cut.key.rpartition('/')[2]} has {cut.size - 1} bytes"):
+        TableCopier(MemoryStore(), "b", HOUR_MS, lambda: None, bool).copy(world.stream.log)
+
+
 def test_run_releases_only_its_own_pin() -> None:
     log = World().stream.log
     first = pin(log, "same", keep_ms=HOUR_MS)
@@ -627,6 +635,17 @@ def test_a_backup_that_is_run_again_removes_what_was_deleted_since(name: str) ->
         assert not opened.stream_exists("s/gone")
         assert events_in(copy) == numbers(10)
         opened.restore()
+
+
+def test_a_backup_that_is_run_again_copies_a_file_again_that_was_cut() -> None:
+    world, copy = World(), MemoryStore()
+    with at_failpoint("backup.marker", kill), pytest.raises(Killed):
+        world.manager.backup(copy.url)
+    (cut, *_) = [e.key for e in copy.list("s/t/events/data") if e.key.endswith(".parquet")]
+    copy.put(cut, copy.get(cut)[:-1])
+    world.manager.backup(copy.url)
+    assert copy.get(cut) == world.store.get(cut)
+    assert events_in(copy) == numbers(10)
 
 
 def test_a_backup_of_one_stream_that_is_run_again_keeps_its_scope() -> None:

@@ -70,6 +70,19 @@ def test_tar_of_a_live_root_is_restored_to_its_newest_intact_version() -> None:
     assert fresh.update_stream("s/t", fresh.stream_info("s/t").configuration) is False
 
 
+def test_stream_whose_newest_file_was_cut_is_restored_to_the_version_before() -> None:
+    world = World()
+    copy = copy_objects(world.store)
+    files = [entry.key for entry in copy.list("s/t/events/data")]
+    world.grow(1)
+    copy = copy_objects(world.store)
+    (newest,) = {entry.key for entry in copy.list("s/t/events/data")}.difference(files)
+    copy.put(newest, copy.get(newest)[:-1])
+    done = manager_of(copy).restore_stream("s/t")
+    assert (done.dropped_versions, done.dropped_events) == (1, 2)
+    assert events_in(copy) == numbers(10)
+
+
 def test_restored_stream_is_maintained_again_although_its_versions_went_back() -> None:
     world = World()
     key = f"{DUE_FOLDER}/s/streams-1-0.json"

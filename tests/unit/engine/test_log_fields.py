@@ -8,6 +8,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,37 @@ _CALLS = {"critical", "debug", "error", "exception", "info", "log", "warning"}
 _OF_RECORDS = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
 
 
-def _logger_calls() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def _calls() -> list[tuple[Path, ast.Call]]:
+    """The calls of ``logger``, ``logging``, and of what makes loggers and fields."""
+    found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                of = node.func.value
-                if node.func.attr in _CALLS and isinstance(of, ast.Name) and of.id == "logger":
-                    yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            match node:
+                case (
+                    ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "logging")))
+                    | ast.Call(func=ast.Name(id="log_fields" | "own_logger"))
+                ):
+                    found.append((path, node))
+    return found
+
+
+def _calls_of(name: str) -> Iterator[tuple[Path, ast.Call, str]]:
+    """The calls of a function, "", or of methods of an object of this name, with theirs."""
+    for path, call in _calls():
+        match call.func:
+            case ast.Name(id=found) if found == name:
+                yield path, call, ""
+            case ast.Attribute(value=ast.Name(id=found), attr=method) if found == name:
+                yield path, call, method
 
 
 @pytest.mark.check
 def test_every_line_has_fields() -> None:
-    found = list(_logger_calls())
+    found = [(path, call) for path, call, method in _calls_of("logger") if method in _CALLS]
     assert len(found) > 60
-    for where, call in found:
+    for path, call in found:
+        where = f"{path.relative_to(PACKAGE)}:{call.lineno}"
         extra = next((word.value for word in call.keywords if word.arg == "extra"), None)
         if isinstance(extra, ast.Name):  # made in the line before
             assert extra.id == "fields", where
@@ -45,10 +63,10 @@ def test_every_line_has_fields() -> None:
 
 @pytest.mark.check
 def test_no_field_hides_an_attribute_of_records() -> None:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_fields":
-                assert not {word.arg for word in node.keywords} & _OF_RECORDS, path
+    found = list(_calls_of("log_fields"))
+    assert len(found) > 60
+    for path, call, _ in found:
+        assert not {word.arg for word in call.keywords} & _OF_RECORDS, path
 
 
 _LOGGERS = {
@@ -59,16 +77,14 @@ _LOGGERS = {
 
 @pytest.mark.check
 def test_every_logger_is_one_whose_lines_are_printable() -> None:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                of = node.func.value
-                if isinstance(of, ast.Name) and of.id == "logging":
-                    assert node.func.attr not in _CALLS, path
-                    if node.func.attr == "getLogger" and path.parts[-2] != "serve":
-                        assert ast.unparse(node) == _LOGGERS.get(path.name), path
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_logger":
-                assert ast.unparse(node) == "own_logger(__name__)", path
+    for path, call, method in _calls_of("logging"):
+        assert method not in _CALLS, path
+        if method == "getLogger" and path.parts[-2] != "serve":
+            assert ast.unparse(call) == _LOGGERS.get(path.name), path
+    found = list(_calls_of("own_logger"))
+    assert len(found) > 20
+    for path, call, _ in found:
+        assert ast.unparse(call) == "own_logger(__name__)", path
 
 
 @pytest.mark.parametrize(

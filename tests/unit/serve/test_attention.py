@@ -637,6 +637,20 @@ def test_events_that_were_lost_in_forgotten_segments_are_counted_or_said(
         assert "its log no longer counts" in lost["text"]
 
 
+def test_a_history_that_the_storage_refused_once_is_read_by_the_next_look(
+    root: CountedRoot,
+) -> None:
+    make_group(root)
+    write(root, "nyc/f", 5)
+    root.manager.scale_stream("nyc/f", seal=["0#0"], key_ranges=[(0.0, 1.0)])
+    root.manager.truncate_stream("nyc/f", root.manager.tail("nyc/f"))
+    with page(root) as client:
+        root.store.fails = "nyc/f/metadata"
+        assert "group_lost_events" not in kinds(look(client, root))
+        root.store.fails = ""
+        assert only(look(client, root), "group_lost_events")["number"] == 5
+
+
 def test_a_transaction_past_its_end_is_told_when_the_run_that_ends_it_is_overdue(
     root: CountedRoot,
 ) -> None:

@@ -14,14 +14,16 @@ import pytest
 
 from pravega_spark import StreamConfiguration
 from pravega_spark.engine.log import checkpoint
+from pravega_spark.serve import call_budget
 from pravega_spark.serve.attention import LOOKS
 from pravega_spark.serve.call_budget import GET_CALLS, POLL_CALLS
 from pravega_spark.serve.group_watch import HEARTBEATS
 from tests.harness.counted_store import CountedRoot
+from tests.harness.tiers import sized
 from tests.harness.web_world import web_client
 
-SIZES = ((30, 50), (300, 500))
-"""Groups and streams of two roots, ten times apart."""
+SIZES = ((30, 50), (sized(150, 300), sized(250, 500)))
+"""Groups and streams of two roots: a poll looks at all of the small one, at a part of the other."""
 LISTS = ("/api/groups?limit=200", "/api/streams", "/api/overview")
 
 
@@ -56,6 +58,7 @@ def looked(found: dict[str, Any]) -> int:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 @pytest.mark.parametrize(("groups", "streams"), SIZES, ids=["small", "large"])
 def test_polls_and_lists_stay_within_their_budgets_at_any_size(groups: int, streams: int) -> None:
     root = make(groups, streams)
@@ -87,6 +90,23 @@ def test_polls_and_lists_stay_within_their_budgets_at_any_size(groups: int, stre
     assert lists[-1] <= (0 if groups + streams <= LOOKS else 100)
     others = 8  # the listing, the index of the scope, the settings, the record of maintenance
     assert max(idle) <= min(2 * LOOKS, groups + streams) + others
+
+
+def test_lists_share_a_budget_in_the_time_of_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_budget, "POLL_CALLS", 40)  # polls look at few streams
+    monkeypatch.setattr(call_budget, "GET_CALLS", 20)
+    root = make(1, 50)
+    others = 16  # the listings
+    with web_client(root.manager) as client:
+        for _ in range(2):
+            poll(client, root)
+            root.store.taken()
+            spent = []
+            for _ in range(3):
+                assert client.get("/api/streams").status_code == 200
+                spent.append(root.store.taken())
+            assert 0 < spent[0] <= 40 + 20 + others  # it polls, too
+            assert spent[1:] == [0, 0]
 
 
 def test_nobody_who_looks_costs_no_call_and_a_live_page_only_reads() -> None:
@@ -127,6 +147,34 @@ def test_a_log_with_more_new_commits_than_a_poll_may_read_is_read_on_by_the_next
             root.store.taken()
     assert max(calls) <= POLL_CALLS
     assert lags[-1] == POLL_CALLS + 201
+
+
+def test_a_poll_is_charged_for_the_histories_that_tell_what_groups_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, scales, most = 8, 6, 40
+    root = make(count, count)
+    for number in range(count):
+        name = f"nyc/s{number:04}"
+        for sealed in range(scales):
+            root.manager.scale_stream(name, seal=[f"{sealed}#{sealed}"], key_ranges=[(0.0, 1.0)])
+        root.manager.truncate_stream(name, root.manager.tail(name))
+    settle(root)
+    monkeypatch.setattr(call_budget, "POLL_CALLS", most)
+    with web_client(root.manager) as client:
+        calls = []
+        found = poll(client, root)
+        while looked(found) < 2 * count:
+            calls.append(root.store.taken())
+            found = poll(client, root)
+        calls.append(root.store.taken())
+        lost = [f["number"] for f in found["findings"] if f["kind"] == "group_lost_events"]
+        for _ in range(4):
+            poll(client, root)
+        idle = root.store.taken() / 4
+    assert max(calls) <= most
+    assert lost == [1] * count
+    assert idle <= 2 * count + 4, "a history is read once"
 
 
 def test_a_group_of_many_readers_is_read_by_and_by_and_not_judged_before() -> None:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -272,6 +273,17 @@ def test_a_server_ends_whatever_its_clients_leave_open() -> None:
         said = server.end()
         for client in clients:
             client.close()
+    assert said == ""
+
+
+def test_a_server_ends_the_connections_that_it_accepts_while_it_ends() -> None:
+    with limited_server(header_seconds=LATE) as server, ExitStack() as stack:
+        assert status(server.ask("GET /ping")) == 200
+        server.process.send_signal(signal.SIGTERM)
+        with suppress(OSError):  # it listens no more
+            while True:
+                stack.enter_context(server.connect())
+        said = server.end()
     assert said == ""
 
 

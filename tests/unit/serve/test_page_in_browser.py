@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager
 from tests.harness.browser import BrowserTab, needs_browser
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.lively_root import HOSTILE, make_lively_root
@@ -284,17 +284,31 @@ def test_the_page_of_what_does_not_exist_is_one_message_without_controls(
             tab.wait_for(f"location.pathname === '/{path.split('/')[1]}'")
 
 
-def test_a_stream_that_is_made_while_its_page_waits_is_shown(
-    tmp_path: Path, tab: BrowserTab
+MADE = (
+    ("/streams/nyc/f", "readable events"),
+    ("/streams/nyc/f/events", "Looked at"),
+    ("/groups/nyc/f", "generation"),
+    ("/tables/nyc/f", "version of the log"),
+)
+
+
+@pytest.mark.parametrize(("path", "said"), MADE)
+def test_what_is_made_while_its_page_waits_is_shown(
+    tmp_path: Path, tab: BrowserTab, path: str, said: str
 ) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("nyc")
+    manager.create_stream("nyc/other")
     with page_server(tmp_path / "root") as url:
-        tab.open(f"{url}/streams/nyc/f")
+        tab.open(url + path)
         tab.wait_for("document.querySelector('.missing')?.innerText.includes('does not exist')")
-        manager.create_stream("nyc/f")
-        tab.wait_for("document.querySelector('.tiles').checkVisibility()")
-        tab.wait_for("document.querySelector('.tiles').innerText.includes('readable events')")
+        if path.startswith("/streams"):
+            manager.create_stream("nyc/f")
+        elif path.startswith("/groups"):
+            manager.create_reader_group("nyc/f", ["nyc/other"])
+        else:
+            manager.create_key_value_table("nyc/f", KeyValueTableConfiguration(key_type="string"))
+        tab.wait_for(f"document.querySelector('main').innerText.includes({said!r})")
         assert not tab.run("document.querySelector('.missing').checkVisibility()")
 
 
