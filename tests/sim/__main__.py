@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.sim.failures import failure_of
+from tests.sim.porcupine_runs import judged_texts
 from tests.sim.running import Result, Warm, in_processes, total
 
 
@@ -48,7 +49,9 @@ def main() -> int:
         f"{sum(result.simulated_seconds for result in results) / 3600:.1f} simulated hours; "
         f"{spent / len(results):.2f} s of a processor each"
     )
-    return int(bool(wrong))
+    refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
+    print("\n".join([*refused, said]))
+    return int(bool(wrong or refused))
 
 
 def _tell(result: Result, folder: Path | None) -> bool:
