@@ -1,16 +1,18 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants and bench), WORKERS (for test, spark-versions and mutants).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants and bench), SEEDS and FIRST (for sim), WORKERS (for test, spark-versions, mutants and sim).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants model lint linters classes docs bench bench-peers dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim model lint linters classes docs bench bench-peers dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' \
 	>/dev/null 2>&1 && echo $$python && break; done)
 ARGS ?=
+SEEDS ?= 300
+FIRST ?= 0
 # Processes that run tests: each may start a JVM and an S3 server.
 WORKERS ?= 2
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
@@ -85,6 +87,9 @@ mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the 
 
 model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: about five minutes
 	$(BIN)/python docs/model/check.py
+
+sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: two minutes for 300
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST) --workers $(WORKERS) --save build/sim
 
 # The classes of Spark, which the JVMs of the tests map into memory, unless this Java finds them recorded.
 classes: $(JAR)

@@ -46,7 +46,7 @@ def played(fault: Fault | None, seeds: int, first: int = 0) -> dict[str, object]
         spent += result.cpu_seconds
         broken = _violation(result)
         if broken is not None:
-            detail = f"seed {seed} ({result.workload}): {broken.promise}"
+            detail = f"seed {seed}: {broken.promise}"
             return {"verdict": "caught", "detail": detail, "cpu_seconds": spent}
         if result.failure:
             errors.append(f"seed {seed}: {result.failure.strip().splitlines()[-1][:200]}")

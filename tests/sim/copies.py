@@ -12,6 +12,7 @@ import builtins
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pkgutil
 import random
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 PACKAGE = "pravega_spark"
 _UNUSED = tuple(f"{PACKAGE}.{room}" for room in ("spark", "serve", "jobs", "cli", "metrics"))
 """Rooms that need Spark or a server: they are imported when something asks for them."""
+_ABSENT = ("_queue", "inotify_simple")
+"""Modules that no process finds: Python goes by its own queue, and the package polls folders."""
 _FROM_SOURCE = ("threading", "queue", "concurrent.futures._base", "concurrent.futures.thread")
 """Modules of Python that each process has a copy of, over the stand-ins."""
 
@@ -117,7 +120,7 @@ class Copy:
                 if wanted not in vars(module) and _code(f"{name}.{wanted}") is not None:
                     self.load(f"{name}.{wanted}")
             return module
-        if name == "_queue":
+        if name in _ABSENT:
             raise ImportError(name)
         found = self.stand_ins.get(name)
         if found is not None:
@@ -205,12 +208,22 @@ class Copy:
                 self._make_futures()
             made[name] = module = self._made(name)
             self._run(module)
+            parent, _, own = name.rpartition(".")
+            if parent:  # else `from parent import own` finds the module of Python itself
+                setattr(made[parent], own, module)
         base, thread = made["concurrent.futures._base"], made["concurrent.futures.thread"]
         futures = made["concurrent.futures"]
         for name in ("FIRST_COMPLETED", "FIRST_EXCEPTION", "ALL_COMPLETED", "CancelledError",
                      "TimeoutError", "BrokenExecutor", "Future", "Executor", "wait",
                      "as_completed", "InvalidStateError"):  # fmt: skip
             setattr(futures, name, getattr(base, name))
+        # Sets of futures, and the order in which a wait locks them, go by addresses otherwise.
+        numbers = itertools.count(1)
+
+        def number(future: Any) -> int:
+            return future.__dict__.setdefault("_number", next(numbers))
+
+        vars(base)["id"] = vars(base)["Future"].__hash__ = number
         vars(futures).update(
             ThreadPoolExecutor=vars(thread)["ThreadPoolExecutor"], thread=thread, _base=base
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tests.sim.checkers.everything import check
 from tests.sim.checkers.violations import Violation
-from tests.sim.running import Result
+from tests.sim.running import Result, Warm
 
 
 def broken(result: Result) -> str:
@@ -18,12 +20,37 @@ def broken(result: Result) -> str:
     return ""
 
 
-def report(result: Result) -> str:
-    """Return the lines about a seed that failed; an empty text for a good one."""
+def _kind(wrong: str) -> str:
+    """Return the promise, or the last line of a traceback, without its numbers."""
+    last = wrong.strip().splitlines()[-1] if "Traceback" in wrong else wrong.partition(":")[0]
+    return "".join(letter for letter in last if not letter.isdigit())
+
+
+@dataclass
+class Failure:
+    """A seed that fails, with as little as still fails in the same way."""
+
+    result: Result
+    wrong: str
+    without: tuple[str, ...]
+
+    def __str__(self) -> str:
+        left_out = "".join(f" --without {part!r}" for part in self.without)
+        again = f"python -m tests.sim --seed {self.result.seed}{left_out}"
+        steps = f"{self.result.steps} steps of {', '.join(self.result.parts)}"
+        return f"seed {self.result.seed}: {self.wrong}\n{steps}\nagain, with its history: {again}"
+
+
+def failure_of(result: Result, warm: Warm | None = None) -> Failure | None:
+    """Return what failed, shrunken if there are copies to play it again; None for a good seed."""
     wrong = broken(result)
     if not wrong:
-        return ""
-    return (
-        f"seed {result.seed} ({result.workload}) fails: {wrong}\n"
-        f"again, with its history: python -m tests.sim --seed {result.seed}\n"
-    )
+        return None
+    without: tuple[str, ...] = ()
+    if warm is not None:
+        for part in result.parts:
+            other = warm.run(result.seed, (*without, part))
+            found = broken(other)
+            if found and _kind(found) == _kind(wrong):
+                result, wrong, without = other, found, (*without, part)
+    return Failure(result, wrong, without)

@@ -102,6 +102,14 @@ class Process:
         self.tasks += 1
         return self.scheduler.start(self, name, function)
 
+    def start_main(self, function: Callable[[], object]) -> Task:
+        """Begin the main thread."""
+        task = self.start(function, "main")
+        threading: Any = self.copy.stand_ins["threading"]
+        threading._active[task.ident] = threading._active.pop(threading._main_thread._ident)
+        threading._main_thread._ident = task.ident
+        return task
+
     def may_run(self, task: Task) -> bool:
         """Return whether a thread may go on now; one of a killed process never may."""
         if not self.alive:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.processes import Host, Process
-from tests.sim.world import ROOT, World
+from tests.sim.world import ROOTS, World
 
 Body = Callable[["Life"], object]
 
@@ -34,7 +34,7 @@ class Life:
 
     def manager(self, **options: Any) -> Any:
         """Return a manager of the simulated root."""
-        return self.package.StreamManager(ROOT, **options)
+        return self.package.StreamManager(ROOTS[self.world.is_disk], **options)
 
     def call(self, operation: str, function: Callable[[], Any], **more: Any) -> tuple[bool, Any]:
         return self.world.call(self.process, operation, function, **more)

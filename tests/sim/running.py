@@ -8,11 +8,13 @@ import logging
 import os
 import random
 import resource
+import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +24,10 @@ import pyarrow.parquet
 
 from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy, some_copies
-from tests.sim.features import WORKLOADS
+from tests.sim.workloads.mix import play
 from tests.sim.world import World
 
+_ROOT = Path(__file__).resolve().parents[2]
 COPIES = 12
 """The processes that a seed can start, restarts included."""
 
@@ -34,7 +37,8 @@ class Result:
     """What a seed came to."""
 
     seed: int
-    workload: str
+    parts: list[str] = field(default_factory=list)
+    """What the seed can be played without: programs, kinds of faults, single strikes."""
     history: str = ""
     digest: str = ""
     failure: str = ""
@@ -60,8 +64,8 @@ class Warm:
         gc.collect()
         gc.freeze()
 
-    def run(self, seed: int) -> Result:
-        """Play a seed in a fork."""
+    def run(self, seed: int, without: Collection[str] = ()) -> Result:
+        """Play a seed, perhaps without some of its parts, in a fork."""
         reading, writing = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -69,7 +73,7 @@ class Warm:
         if child == 0:
             try:
                 os.close(reading)
-                result = self.play(seed)
+                result = self.play(seed, without)
                 with os.fdopen(writing, "w") as file:
                     json.dump(asdict(result), file)
             except BaseException:
@@ -81,20 +85,20 @@ class Warm:
             text = file.read()
         _, status = os.waitpid(child, 0)
         if not text:
-            return Result(seed, "", failure=f"the process of the seed ended with {status}")
+            return Result(seed, failure=f"the process of the seed ended with {status}")
         return Result(**json.loads(text))
 
-    def play(self, seed: int) -> Result:
+    def play(self, seed: int, without: Collection[str] = ()) -> Result:
         """Play a seed here; this process can play no other one."""
         gc.disable()
-        name = list(WORKLOADS)[seed % len(WORKLOADS)]
-        result = Result(seed, name)
+        result = Result(seed)
         before = _cpu()
-        world = World(seed, self._copies, workload=name)
+        world = World(seed, self._copies, without)
         try:
-            WORKLOADS[name](world)
+            play(world)
         except BaseException:
             result.failure = traceback.format_exc()
+        result.parts = [part for part in world.parts if part not in without]
         result.history, result.digest = world.history.text(), world.digest
         result.steps, result.calls = world.scheduler.steps, world.calls
         result.simulated_seconds = world.scheduler.now / 1e9
@@ -108,7 +112,31 @@ def _cpu() -> float:
     return float(used.ru_utime + used.ru_stime)
 
 
-def total(results: list[Result]) -> Counter[str]:
+def in_processes(seeds: Sequence[int], workers: int = 1) -> Iterator[Result]:
+    """Play seeds in fresh processes, so many at a time; yield what they came to."""
+    command = [sys.executable, "-m", "tests.sim", "--records"]
+    shares = [seeds[worker::workers] for worker in range(workers)]
+    began = [
+        subprocess.Popen(
+            [*command, *map(str, share)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        )
+        for share in shares
+        if share
+    ]
+    for process in began:
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield Result(**json.loads(line))
+        if process.returncode:
+            raise RuntimeError(f"a process of seeds ended with {process.returncode}")
+
+
+def total(results: Sequence[Result]) -> Counter[str]:
     """Return what all seeds together covered."""
     found: Counter[str] = Counter()
     for result in results:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.sim.copies import Copy
-from tests.sim.processes import BEGIN_NS
+from tests.sim.processes import BEGIN_NS, Process
 from tests.sim.scheduler import Scheduler
 
 MS = 1_000_000
@@ -47,6 +47,11 @@ class Weather:
     """How many keys a page of a listing has; what changes between two pages may be in it or not."""
 
     @classmethod
+    def of_disk(cls) -> Weather:
+        """Return that of a local disk, which answers every call, and at once."""
+        return cls(latency_ms=(0, 1))
+
+    @classmethod
     def drawn(cls, source: random.Random) -> Weather:
         if source.random() < 0.15:
             return cls()
@@ -70,6 +75,8 @@ class Weather:
 class _Object:
     data: bytes
     modified_ns: int
+    number: int
+    """That of the write."""
 
 
 @dataclass
@@ -83,25 +90,33 @@ class Bucket:
     counted: Counter[str] = field(default_factory=Counter)
     cut_off: set[str] = field(default_factory=set)
     """The processes that reach no storage now."""
-    is_full = False
-    """Whether a write that adds bytes is refused."""
-    is_read_only = False
+    refuses = ""
+    """What every write is refused for: ``full`` or ``read only``."""
+    clock: Callable[[], int] | None = None
+    """What dates objects; without it the true time."""
+    on_call: Callable[[Process], bool] | None = None
+    """Called with the process of each request; it says whether the process dies of it."""
 
     def __post_init__(self) -> None:
         self.source = random.Random(self.scheduler.source.getrandbits(64))
         self.objects: dict[str, _Object] = {}
         self.keys: list[str] = []
+        self.writes = 0
 
     # What is there
 
     def now_ns(self) -> int:
-        return BEGIN_NS + self.scheduler.now
+        return BEGIN_NS + self.scheduler.now if self.clock is None else self.clock()
+
+    def refuse_nothing(self) -> None:
+        self.refuses = ""
 
     def set(self, key: str, data: bytes) -> None:
         if key not in self.objects:
             at = bisect_left(self.keys, key)
             self.keys.insert(at, key)
-        self.objects[key] = _Object(data, self.now_ns())
+        self.writes += 1
+        self.objects[key] = _Object(data, self.now_ns(), self.writes)
 
     def create(self, key: str, data: bytes) -> bool:
         if key in self.objects:
@@ -167,6 +182,9 @@ class Client:
             scheduler.wait(went)
             raise NoAnswer(f"{operation} {key}: slow down")
         task, answers = scheduler.task(), []
+        dies = bucket.on_call is not None and bucket.on_call(process)
+        if dies and fault is None:
+            fault = draw.choice(("lose_request", "lose_answer"))
 
         def land() -> None:
             bucket.note(line)
@@ -247,9 +265,9 @@ def s3_store(copy: Copy, bucket: Bucket) -> type:
                     )
 
         def _may_write(self, key: str) -> None:
-            if bucket.is_read_only:
+            if bucket.refuses == "read only":
                 raise errors.StoreReadOnly(f"{self.url}/{key}: access denied.", url=self.url)
-            if bucket.is_full:
+            if bucket.refuses == "full":
                 raise errors.StoreFull(f"{self.url}/{key}: no space.", url=self.url)
 
         def time_ms(self) -> int:
@@ -346,7 +364,7 @@ def s3_store(copy: Copy, bucket: Bucket) -> type:
                 return
 
             def remove() -> None:
-                if bucket.is_read_only:
+                if bucket.refuses == "read only":
                     raise errors.StoreReadOnly(f"{self.url}: access denied.", url=self.url)
                 for name in names:
                     bucket.remove(name)
@@ -400,3 +418,74 @@ def s3_store(copy: Copy, bucket: Bucket) -> type:
             return found
 
     return SimulatedS3
+
+
+def disk_store(copy: Copy, bucket: Bucket) -> type:
+    """Return the class that stands in for ``LocalStore``: one disk under the processes of a host.
+
+    What is written is there at once and for all of them; power does not fail.
+    """
+    bucket_store = s3_store(copy, bucket)
+    root_changed = copy.get("engine.store.local_files").root_changed
+
+    class SimulatedDisk(bucket_store):  # type: ignore[misc, valid-type]
+        is_local = True
+        has_clock = False
+        storage = "disk simulated"
+        response_date = None
+
+        def __init__(self, path: str) -> None:
+            super().__init__(f"file://{path}", {})
+            self._base = f"{path.strip('/')}/"
+            self._check: Callable[[], object] = bool
+
+        def time_ms(self) -> int:
+            return bucket.now_ns() // MS
+
+        def modified_ms(self, key: str) -> int | None:
+            found = self._call("head", key, lambda: self._at(key))
+            return None if found is None else found.modified_ns // MS
+
+        def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+            found: list[bytes | None] = []
+            for key in keys:
+                try:
+                    found.append(self.get(key))
+                except FileNotFoundError:
+                    found.append(None)
+            return found
+
+        def change_token(self, key: str) -> object:
+            found = self._at(key)
+            return None if found is None else found.number
+
+        def set_root_check(self, check: Callable[[], object]) -> None:
+            self._check = check
+
+        def put_if_absent(self, key: str, data: bytes, **options: Any) -> Any:
+            self._check()
+            after = options.get("after")
+            if after is not None and self._at(after) is None and self._at(key) is None:
+                raise root_changed(self.url, after)
+            return super().put_if_absent(key, data, **options)
+
+        def put(self, key: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+            self._check()
+            super().put(key, data, durable=durable)
+
+        def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
+            for item in objects:
+                self.put(*item)
+
+        def delete(self, keys: Iterable[str]) -> None:
+            self._check()
+            for key in keys:
+                super().delete([key])
+
+        def list(self, prefix: str, **between: str | None) -> list[Any]:
+            self._check()
+            return super().list(prefix, **between)
+
+        def fill_reserve(self, *, at_first: bool = False) -> None: ...
+
+    return SimulatedDisk

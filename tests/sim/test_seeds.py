@@ -2,52 +2,62 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.sim.failures import report
-from tests.sim.running import Warm, total
+from tests.sim.failures import failure_of
+from tests.sim.regressions import FOUND
+from tests.sim.running import Result, in_processes, total
 
 SEEDS = 60
 ALONE = (3, 17)
+FAULTS = (
+    "kill", "pause", "cut off", "jump", "stand still",
+    "lose_request", "lose_answer", "late", "busy", "resent",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def warm() -> Warm:
-    return Warm()
+def played() -> Sequence[Result]:
+    return list(in_processes(sorted({*range(SEEDS), *FOUND})))
 
 
 @pytest.mark.slow
-def test_no_seed_breaks_a_promise(warm: Warm) -> None:
-    results = [warm.run(seed) for seed in range(SEEDS)]
-    assert "".join(map(report, results)) == ""
-    covered = total(results)
-    for name in ("kill", "pause", "cut off", "jump", "stand still", "lose_request", "lose_answer",
-                 "late", "busy", "resent"):  # fmt: skip
-        assert covered[f"fault {name}"], name
+def test_no_seed_breaks_a_promise(played: Sequence[Result]) -> None:
+    failures = [str(failure) for result in played if (failure := failure_of(result))]
+    assert not failures, "\n".join(failures)
 
 
 @pytest.mark.slow
-def test_a_seed_alone_is_the_same_as_among_others(warm: Warm) -> None:
+def test_seeds_meet_every_kind_of_fault(played: Sequence[Result]) -> None:
+    covered = total(played)
+    assert [fault for fault in FAULTS if not covered[f"fault {fault}"]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALONE)
+def test_a_seed_alone_is_the_same_as_among_others(
+    seed: int, played: Sequence[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a fresh process, with other hashes of texts: the same history, calls and times."""
+    monkeypatch.setenv("PYTHONHASHSEED", str(1000 + seed))
+    (alone,) = in_processes([seed])
+    among = next(result for result in played if result.seed == seed)
+    assert alone.history == among.history
+    assert alone.digest == among.digest
+
+
+def test_a_module_that_another_thread_may_import_is_that_of_its_process() -> None:
+    """Copies share no state: what one process caches another one does not know."""
     program = (
-        "import sys; from tests.sim.running import Warm; "
-        "found = Warm().run(int(sys.argv[1])); print(found.digest); print(found.history, end='')"
+        "import random; from tests.sim import scheduler as s; from tests.sim.copies import Copy; "
+        "s.begin(s.Scheduler(random.Random(0))); one, other = Copy(0), Copy(1); "
+        "assert one.get('engine.store.store_cache')._STORES is not "
+        "other.get('engine.store.store_cache')._STORES; "
+        "assert one.get('errors').StoreError is not other.get('errors').StoreError"
     )
-    root = Path(__file__).parents[2]
-    for seed in ALONE:
-        for others in (seed - 1, seed):
-            found = warm.run(others)
-        alone = subprocess.run(
-            [sys.executable, "-c", program, str(seed)],
-            env={**os.environ, "PYTHONHASHSEED": str(1000 + seed), "PYTHONPATH": str(root)},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert alone.stdout == f"{found.digest}\n{found.history}"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])

@@ -177,6 +177,26 @@ class local:  # its name in Python
             raise AttributeError(name) from None
 
 
+class ThreadHandle:
+    """What a thread of Python 3.13 is waited for with."""
+
+    def __init__(self, ident: int = 0) -> None:
+        self.ident = ident
+        self._running = Lock()
+        self._running.acquire()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self._running.acquire(timeout=_FOREVER if timeout is None else timeout):
+            self._running.release()
+
+    def is_done(self) -> bool:
+        return not self._running.locked()
+
+    def _set_done(self) -> None:
+        if self._running.locked():
+            self._running.release()
+
+
 def make(start: Any) -> types.ModuleType:
     """Return the module ``_thread`` of one process; ``start(function)`` begins a thread of it."""
     module = types.ModuleType("_thread")
@@ -200,7 +220,29 @@ def make(start: Any) -> types.ModuleType:
         sentinels[get_ident()] = lock = Lock()
         return lock
 
+    def start_joinable_thread(
+        function: Any, handle: ThreadHandle | None = None, daemon: bool = True
+    ) -> ThreadHandle:
+        handle = handle or ThreadHandle()
+
+        def run() -> None:
+            try:
+                function()
+            finally:
+                handle._set_done()
+
+        task: Task = start(run, getattr(getattr(function, "__self__", None), "name", "thread"))
+        handle.ident = task.ident
+        scheduler = present()
+        scheduler.maybe(scheduler.pace.at_starts)
+        return handle
+
     vars(module).update(
+        start_joinable_thread=start_joinable_thread,  # since Python 3.13, as the next five
+        _ThreadHandle=ThreadHandle,
+        _make_thread_handle=ThreadHandle,
+        _get_main_thread_ident=get_ident,
+        _shutdown=lambda: None,
         allocate_lock=Lock,
         LockType=Lock,
         RLock=RLock,

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
@@ -14,28 +14,39 @@ from tests.sim.copies import Copy
 from tests.sim.history import History
 from tests.sim.processes import Host, Process
 from tests.sim.scheduler import Pace, Scheduler
-from tests.sim.storage import Bucket, Weather, s3_store
+from tests.sim.storage import Bucket, Weather, disk_store, s3_store
 
 if TYPE_CHECKING:
     from tests.sim.programs import Program
 
-ROOT = "s3://simulated/root"
+ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(self, seed: int, copies: list[Copy], *, workload: str = "") -> None:
+    def __init__(self, seed: int, copies: list[Copy], without: Collection[str] = ()) -> None:
         self.seed = seed
+        self.parts: list[str] = []
+        self._without = without
         self.source = random.Random(f"world {seed}")
         self.scheduler = schedulers.begin(
             Scheduler(random.Random(f"schedule {seed}"), Pace.drawn(self.source))
         )
         self._digest = hashlib.sha256()
         self.calls = 0
-        self.history = History(lambda: self.scheduler.steps, seed=seed, workload=workload)
-        self.bucket = Bucket(self.scheduler, Weather.drawn(self.source), self._note)
+        self.history = History(lambda: self.scheduler.steps, seed=seed, without=sorted(without))
         self.coverage: Counter[str] = Counter()
+        self.is_disk = self.source.random() < 0.25 and self.has("disk")
+        weather = Weather.of_disk() if self.is_disk else Weather.drawn(self.source)
+        self.bucket = Bucket(self.scheduler, weather, self._note)
+        self.coverage["on a disk" if self.is_disk else "in a bucket"] += 1
+        for fault in ("lose_request", "lose_answer", "late", "busy", "resent"):
+            if getattr(self.bucket.weather, fault) and not self.has(f"fault {fault}"):
+                setattr(self.bucket.weather, fault, 0.0)
+        self.bucket.on_call = self.called
+        self._deadly: list[list[Any]] = []
+        """Failpoints or calls until one kills its process."""
         self._copies = iter(copies)
         self._pids = itertools.count(50_000_001)
         """Above all process ids of a kernel: nothing of /proc is found."""
@@ -47,6 +58,11 @@ class World:
         """The streams and tables that programs have created."""
         self.segments = self.source.choice((1, 1, 2, 3))
 
+    def has(self, part: str) -> bool:
+        """Return whether a part of the seed is played; it is one without which it can be."""
+        self.parts.append(part)
+        return part not in self._without
+
     def _note(self, line: str) -> None:
         self.calls += 1
         self._digest.update(f"{self.scheduler.steps} {self.scheduler.now} {line}\n".encode())
@@ -57,13 +73,17 @@ class World:
         return self._digest.hexdigest()
 
     def host(self) -> Host:
-        """Return a new machine."""
+        """Return a new machine; all processes of a disk are on its own."""
+        if self.is_disk and self.hosts:
+            return self.hosts[0]
         made = Host(f"host{len(self.hosts) + 1}", self.scheduler)
         if self.source.random() < 0.4:
             made.rate = 1 + self.source.choice((-1, 1)) * self.source.choice((1e-4, 1e-2, 0.05))
         if self.source.random() < 0.4:
             made.offset_ns = int(self.source.uniform(-3_600, 3_600) * 1e9)
         self.hosts.append(made)
+        if self.is_disk:
+            self.bucket.clock = made.wall_ns
         return made
 
     def process(
@@ -79,22 +99,30 @@ class World:
             return None
         made = Process(self.scheduler, host, name, copy, next(self._pids), on_kill)
         self.processes[name] = made
-        vars(copy.get("engine.store.s3"))["S3Store"] = s3_store(copy, self.bucket)
+        if self.is_disk:
+            vars(copy.get("engine.store.local"))["LocalStore"] = disk_store(copy, self.bucket)
+        else:
+            vars(copy.get("engine.store.s3"))["S3Store"] = s3_store(copy, self.bucket)
         copy.get("engine.runtime.failpoints").install(self._failpoint(made))
 
         def run() -> None:
             main(made)
             made.end()
 
-        made.start(run, "main")
+        made.start_main(run)
         return made
 
     def _failpoint(self, process: Process) -> Callable[[str], None]:
         def reached(name: str) -> None:
             self.coverage[f"failpoint {name}"] += 1
             self._digest.update(f"{process.name} {name}\n".encode())
-            if self.scheduler.current is not None:
-                self.scheduler.maybe(self.scheduler.pace.at_failpoints)
+            if self.scheduler.current is None:
+                return
+            if self._deadly and self._counts_down("failpoints"):
+                self.coverage[f"killed at {name}"] += 1
+                process.kill()
+                self.scheduler.step_aside()
+            self.scheduler.maybe(self.scheduler.pace.at_failpoints)
 
         return reached
 
@@ -104,9 +132,10 @@ class World:
 
     def calm(self) -> None:
         """End all faults, and let what is still under way land."""
-        self.bucket.weather = Weather()
+        self.bucket.weather = Weather.of_disk() if self.is_disk else Weather()
         self.bucket.cut_off.clear()
-        self.bucket.is_full = self.bucket.is_read_only = False
+        self.bucket.refuse_nothing()
+        self._deadly.clear()
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
@@ -117,10 +146,35 @@ class World:
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
         source = self.source
-        for _ in range(source.randint(0, most)):
+        for number in range(source.randint(0, 2)):
+            kind, count = source.choice(("failpoints", "calls")), source.randint(1, 150)
+            if self.has(f"kill {number} after {count} {kind}"):
+                self._deadly.append([kind, count])
+        for number in range(source.randint(0, most)):
             when = self.scheduler.now + int(source.uniform(0, seconds) * 1e9)
-            kind = source.choice(("kill", "kill", "pause", "cut off", "jump", "stand still"))
-            self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+            kind = source.choice(
+                ("kill", "kill", "pause", "cut off", "jump", "stand still", "full", "read only")
+            )
+            if self.has(f"strike {number} {kind}"):
+                self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+
+    def _counts_down(self, kind: str) -> bool:
+        """Count a failpoint or a call of any process; return whether it is its last."""
+        for deadly in self._deadly:
+            if deadly[0] == kind:
+                deadly[1] -= 1
+                if deadly[1] <= 0:
+                    self._deadly.remove(deadly)
+                    self.coverage[f"fault kill at {kind}"] += 1
+                    return True
+        return False
+
+    def called(self, process: Process) -> bool:
+        """Be told that a process sends a request; return whether it dies of that."""
+        if not (self._deadly and self._counts_down("calls")):
+            return False
+        process.kill()
+        return True
 
     def _strike(self, kind: str, names: list[str]) -> None:
         alive = [name for name in names if name in self.processes and self.processes[name].alive]
@@ -138,6 +192,9 @@ class World:
         elif kind == "cut off":
             self.bucket.cut_off.add(name)
             self.scheduler.after(ns, lambda: self.bucket.cut_off.discard(name))
+        elif kind in ("full", "read only"):
+            self.bucket.refuses = kind
+            self.scheduler.after(ns, self.bucket.refuse_nothing)
         elif kind == "jump":
             process.host.offset_ns += int(source.uniform(-600, 600) * 1e9)
         else:

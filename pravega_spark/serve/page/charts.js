@@ -10,6 +10,9 @@
 // changes. Pointers and the keys left, right, Home, End show a time with its values; to a screen
 // reader the chart is a slider over its times, described by a summary.
 //
+// It is SVG, and no library such as uPlot: those draw on a canvas, which takes no colours of the
+// page's styles, and has no text that a screen reader, or axe, could meet.
+//
 //   const range = rangeSwitch(RANGES, (ms) => load(ms));   // range.element, range.chosen: ms
 //
 // The drawing is SVG: its colours are those of the style sheet, so light and dark need no new drawing.

@@ -28,7 +28,8 @@ export function trafficCards(base) {
     clearTimeout(waiting);
     const last = NAMES.get(range.chosen);
     let pause = Math.max(3000, range.chosen / 240);
-    if (!document.hidden) {
+    if (said.offsetParent === null) pause = 1000; // the stream does not exist yet, or cannot be read
+    else if (!document.hidden) {
       try {
         const found = await get(`${base}/traffic`, { last });
         if (last !== NAMES.get(range.chosen)) return;

@@ -26,7 +26,7 @@ def _never_back(stream: StreamHistory) -> None:
     for earlier, head in stream.heads:
         for later, other in stream.heads:
             if earlier.before(later) and (
-                lost := stream.layout.beyond(head, other, stream.places().values())
+                lost := stream.layout.beyond(head, [other], stream.places().values())
             ):
                 raise Violation(
                     "the head never moves back",
@@ -55,22 +55,13 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
             if c.may_have_happened and c.arguments.get("cut") is not None
         ]
         earlier = _head_before(calls, stream, its, retain)
-        held = _furthest(released + earlier)
-        lost = stream.layout.beyond(retain.value, held, stream.places().values())
+        gone = [*released, *earlier]
+        lost = stream.layout.beyond(retain.value, gone, stream.places().values())
         if lost is not None:
             raise Violation(
                 "retention takes nothing that a subscriber holds",
                 f"{subscriber!r} has released {released}; {retain} took {lost}",
             )
-
-
-def _furthest(cuts: Sequence[Cut]) -> Cut:
-    """Return a cut that is as far as any of them in each segment that one of them names."""
-    furthest: dict[str, int] = {}
-    for cut in cuts:
-        for segment, offset in cut.items():
-            furthest[segment] = max(offset, furthest.get(segment, 0))
-    return furthest
 
 
 def _head_before(

@@ -40,13 +40,13 @@ class Layout:
     def beyond(
         self,
         cut: Mapping[str, int],
-        other: Mapping[str, int],
+        others: Sequence[Mapping[str, int]],
         events: Iterable[tuple[str, int]],
     ) -> tuple[str, int] | None:
-        """Return where an event lies before ``cut`` and not before ``other``, if there is one."""
+        """Return where an event lies before ``cut`` and before none of the others, if at all."""
         last = [(segment, end - 1) for segment, end in cut.items() if 0 < end < ENDLESS]
         for position in (*last, *events):
-            if self.before(position, cut) and not self.before(position, other):
+            if self.before(position, cut) and not any(self.before(position, o) for o in others):
                 return position
         return None
 

@@ -245,7 +245,9 @@ def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
             raise Violation(
                 "all or none", f"{offsets} of segment {segment} are not together: {call}"
             )
-        yield Operation(call.began, call.ended, _append(call, segment, offsets), str(call))
+        is_there = call.arguments.get("wait", True)  # else it was decided, and comes later
+        ended = call.ended if is_there else None
+        yield Operation(call.began, ended, _append(call, segment, offsets), str(call))
 
 
 def _append(call: Recorded, segment: str, offsets: Sequence[int]) -> Step:

@@ -27,6 +27,8 @@ class Tried:
     writer: str | None = None
     number: int = 0
     """Its place among the events of the history, in the order in which they were first tried."""
+    told: int | None = None
+    """The line on which a writer with an id was told that it is durable, by its number."""
 
     @property
     def began(self) -> int | None:
@@ -36,7 +38,8 @@ class Tried:
     def acknowledged(self) -> int | None:
         """The line from which on it is visible."""
         ended = [c.ended for c in self.calls if c.ok and c.arguments.get("wait", True)]
-        return min((line for line in ended if line is not None), default=None)
+        lines = [line for line in (*ended, self.told) if line is not None]
+        return min(lines, default=None)
 
     def positions(self) -> Iterator[tuple[Recorded, Position]]:
         """Yield where it lies by each acknowledgement."""
@@ -157,6 +160,19 @@ def streams_of(calls: Sequence[Recorded]) -> dict[str, StreamHistory]:
         elif call.operation == "next" and call.ok and call.value and "event" in call.value:
             got = call.value
             stream(got["stream"]).handed.append(Seen(call, placed(got["position"]), got["event"]))
+        elif call.operation == "open_writer" and call.ok:
+            _tell(stream(of["stream"]), call)
         elif call.operation == "layout" and call.ok:
             stream(of["stream"]).layout = Layout(call.value)
     return found
+
+
+def _tell(stream: StreamHistory, opened: Recorded) -> None:
+    """Note which events are durable by the number that a writer with an id was told.
+
+    Whoever continues the id begins after that number, so its events were first tried in order.
+    """
+    its = [t for t in stream.tried.values() if t.writer == opened.arguments["writer"]]
+    for tried in its[: opened.value]:
+        if tried.told is None:
+            tried.told = opened.ended

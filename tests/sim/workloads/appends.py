@@ -85,19 +85,22 @@ def named_writer(writer_id: str, events: int) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life)
-        draw = life.world.source
+        draw, session = life.world.source, 0
         while True:
+            session += 1
+            own = {"session": f"{life.name}/{session}"}
             opened, writer = life.call(
                 "open_writer",
                 lambda: life.manager().stream(STREAM).create_writer(writer_id),
                 told=lambda writer: writer.last_event_number,
                 stream=STREAM,
                 writer=writer_id,
+                **own,
             )
             if not opened:
                 life.wait(1.0)
                 continue
-            writing = Writing(life, writer, writer_id)
+            writing = Writing(life, writer, writer_id, **own)
             number = writer.last_event_number
             is_good = True
             while is_good and number < events:

@@ -30,7 +30,10 @@ def stream_of(life: Life, name: str = STREAM, **configuration: Any) -> Any:
     if name not in life.program.world.made:
         life.until_it_works(lambda: manager.create_scope("s"))
         scaling = package.ScalingPolicy.fixed(life.world.segments)
-        made = package.StreamConfiguration(**{"scaling": scaling, **configuration})
+        kept = package.RetentionPolicy.by_consumption()
+        made = package.StreamConfiguration(
+            **{"scaling": scaling, "retention": kept, **configuration}
+        )
         life.until_it_works(lambda: manager.create_stream(name, made))
         life.program.world.made.add(name)
     return manager.stream(name)

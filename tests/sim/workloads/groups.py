@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import STREAM, cut_of, position_of, stream_of
+from tests.sim.workloads.common import OTHER, STREAM, cut_of, position_of, stream_of
 
 GROUP = "s/g"
 
@@ -15,7 +15,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
     """Return a program that reads in the group for a time, each life as a reader of its own."""
 
     def body(life: Life) -> None:
-        stream_of(life)
+        stream_of(life), stream_of(life, OTHER)
         draw, manager = life.world.source, life.manager()
         group = life.until_it_works(
             lambda: manager.create_reader_group(
@@ -38,7 +38,8 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
             if not joined:
                 life.wait(1.0)
                 continue
-            _read(
+            read = _in_transactions if acknowledge == "transaction" else _read
+            read(
                 life,
                 reader,
                 reader_id,
@@ -67,6 +68,50 @@ def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
         if is_done or not isinstance(found, life.errors.StoreError | life.errors.CommitUnknown):
             return
         life.wait(1.0)
+
+
+def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> None:
+    """Read and acknowledge by transactions that write one event for each that was read."""
+    who, draw, state = {"group": GROUP, "reader": reader_id}, life.world.source, life.program.state
+    writer = None
+    while life.world.scheduler.now < until:
+        try:
+            writer = writer or life.manager().create_joint_writer([OTHER])
+            transaction = writer.begin_transaction(readers=[reader])
+        except life.errors.ReinitializationRequired:
+            break
+        except life.errors.PravegaSparkError:
+            writer = None
+            life.wait(1.0)
+            continue
+        state["number"] = state.setdefault("number", 0) + 1
+        name = f"{life.program.name}-{state['number']}"
+        reads, staged = [], []
+        is_good = True
+        for _ in range(draw.randint(1, 3)):
+            is_good, found = life.call(
+                "next", partial(reader.read_next_event, timeout=0.5), told=_told, **who
+            )
+            if not is_good:
+                break
+            if found.event is not None:
+                text = found.event.data.decode()
+                reads.append([STREAM, text])
+                staged.append([None, f"{name}.{text}"])
+        try:
+            for _, event in staged:
+                transaction.write_event(OTHER, event)
+        except life.errors.PravegaSparkError:
+            is_good = False
+        if staged:
+            life.call("stage", lambda: None, transaction=name, streams={OTHER: staged})
+        if is_good and draw.random() < 0.8:
+            life.call("commit", transaction.commit, transaction=name, reads=reads)
+        else:
+            life.call("abort", transaction.abort, transaction=name)
+        life.wait(draw.choice((0.0, 0.5)))
+    if life.call("leave", reader.close, **who)[0] is False:
+        life.call("expire", lambda: None, **who)
 
 
 def _told(found: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.sim.programs import Body, Life, Program
-from tests.sim.workloads import appends, groups, layouts, tables, transactions
+from tests.sim.workloads import appends, groups, layouts, retention, tables, transactions
 from tests.sim.workloads.common import OTHER, STREAM, read_all, record_layout
 from tests.sim.world import World
 
@@ -16,16 +16,18 @@ Maker = Callable[[], Body]
 def play(world: World) -> None:
     """Draw three to five programs, let them meet faults, and audit what is there."""
     draw = world.source
-    acknowledge = draw.choice(("next", "next", "checkpoint"))
+    acknowledge = draw.choice(("next", "next", "checkpoint", "transaction"))
     catalog: dict[str, Maker] = {
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
-        "w": lambda: appends.named_writer(f"id{draw.randint(1, 2)}", draw.randint(4, 10)),
+        "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
         "f": lambda: appends.fencing_writer(draw.choice("xy"), 3),
         "r": lambda: appends.reader(draw.randint(1, 4)),
         "s": lambda: layouts.scaler(draw.randint(1, 4)),
         "x": lambda: layouts.truncator(draw.randint(1, 3)),
         "m": lambda: layouts.upkeep(draw.randint(1, 4)),
+        "q": lambda: retention.subscriber(draw.randint(2, 4)),
+        "y": lambda: retention.retainer(draw.randint(2, 4)),
         "t": lambda: transactions.transactional_writer(4, draw.choice((None, "tid"))),
         "j": lambda: transactions.joint_writer(3),
         "g": lambda: groups.member("g", acknowledge, draw.choice((30.0, 90.0))),
@@ -36,10 +38,16 @@ def play(world: World) -> None:
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
     names = [first, *draw.choices(list(catalog), k=draw.randint(2, 4))]
+    if "w" in names and draw.random() < 0.5:
+        names.append("w")
+    if "q" in names or "y" in names:
+        names += ["q", "y", "n"]
     if "g" in names:
         names += ["g", "n"]
     for number, name in enumerate(names):
-        Program(world, f"{name}{number}", draw.choice(hosts), catalog[name]())
+        host, body = draw.choice(hosts), catalog[name]()
+        if world.has(f"program {name}{number}"):
+            Program(world, f"{name}{number}", host, body)
     world.trouble(seconds=40.0)
     world.run()
     world.calm()

@@ -312,6 +312,19 @@ def test_what_is_made_while_its_page_waits_is_shown(
         assert not tab.run("document.querySelector('.missing').checkVisibility()")
 
 
+def test_the_page_of_an_absent_stream_does_not_go_on_asking_for_its_curves(
+    root: Path, tab: BrowserTab
+) -> None:
+    with page_server(root) as url:
+        tab.open(f"{url}/streams/nyc/none")
+        tab.wait_for("document.querySelector('.missing')?.innerText.includes('does not exist')")
+        asked = len(tab.requests)
+        tab.wait_for("performance.now() > 17000")  # curves of an hour are asked for each 15 s
+        tab.requests = tab.requests[asked:]
+        tab.run("fetch('/ping').then(() => 0)")  # so that all requests so far are known
+        assert [request for request in tab.requests if "/traffic" in request] == []
+
+
 def test_the_list_of_streams_says_that_maintenance_is_overdue_in_the_colour_of_warnings(
     tmp_path: Path, tab: BrowserTab
 ) -> None:

@@ -1,0 +1,44 @@
+"""Subscribers of a stream, and rounds of its retention."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import STREAM, cut_of, stream_of
+
+
+def subscriber(rounds: int) -> Body:
+    """Return a program that subscribes, and releases what it has seen."""
+
+    def body(life: Life) -> None:
+        stream, draw, name = stream_of(life), life.world.source, life.program.name
+        who = {"stream": STREAM, "subscriber": name}
+        while not life.call("subscribe", partial(stream.subscribe, name), **who)[0]:
+            life.wait(1.0)
+        for _ in range(rounds):
+            life.wait(draw.choice((0.2, 3.0, 10.0)))
+            cut = life.until_it_works(stream.tail)
+            life.call("release", partial(stream.publish, name, cut), **who, cut=cut_of(cut))
+        if draw.random() < 0.3:
+            life.call("unsubscribe", partial(stream.unsubscribe, name), **who)
+
+    return body
+
+
+def retainer(rounds: int) -> Body:
+    """Return a program that runs the retention of the stream."""
+
+    def body(life: Life) -> None:
+        stream, draw = stream_of(life), life.world.source
+
+        def run() -> Any:
+            stream.retention().run(sweep=draw.random() < 0.5)
+            return stream.head()
+
+        for _ in range(rounds):
+            life.wait(draw.choice((0.5, 5.0, 20.0)))
+            life.call("retain", run, told=cut_of, stream=STREAM)
+
+    return body
