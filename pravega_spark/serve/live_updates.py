@@ -32,7 +32,8 @@ from pravega_spark.serve.web_problems import problem
 
 logger = own_logger(__name__)
 
-_HEARTBEAT_SECONDS: Final = 15.0
+_HEARTBEAT_SECONDS: Final = 3.0
+"""A page that hears nothing for three times as long says that the server does not answer."""
 _WAITING_MESSAGES: Final = 8
 
 StreamName = Annotated[str | None, Query(max_length=600)]

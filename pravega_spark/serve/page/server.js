@@ -5,7 +5,10 @@
 import { h } from "./dom.js";
 
 const PROBE_MS = 5000;
-const SILENCE_MS = 45000; // the server sends a heartbeat each 15 s
+const SILENCE_MS = 10000; // the server sends a heartbeat each 3 s
+const PING_MS = 3000; // of the silence, so long it is asked whether it is there
+const ANSWER_MS = 30000; // a connection that died without a word answers never
+const asked = new Set(); // how to end what waits for the server now
 const listeners = new Set();
 const held = new Map(); // what waits for the server, by address: each is asked once
 let asking = null;
@@ -13,6 +16,8 @@ let away = null;
 let stored = null; // the wait for the server's storage
 const hurries = new Set();
 let heardMs = Date.now();
+let seenMs = heardMs; // since when the page is seen
+let pinging = false;
 
 const token = () => sessionStorage.getItem("token");
 
@@ -41,12 +46,30 @@ function untilBack() {
   return away;
 }
 
+const isThere = async (within) => Boolean((await fetch("/ping",
+  { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(within) }).catch(() => null))?.ok);
+
+/** Notice that the server is silent, though something waits for it; a page that is not seen listens to nothing. */
+async function listen() {
+  if (document.hidden || away || pinging || !asked.size) return;
+  if (Date.now() - Math.max(heardMs, seenMs) < SILENCE_MS - PING_MS) return;
+  pinging = true;
+  const is = await isThere(PING_MS);
+  pinging = false;
+  if (is) heardMs = Date.now();
+  else if (!document.hidden) {
+    untilBack();
+    for (const end of [...asked]) end();
+  }
+}
+setInterval(listen, 1000);
+document.addEventListener("visibilitychange", () => { seenMs = Date.now(); });
+
 async function probe() {
   tell("away", { sinceMs: heardMs });
   for (let pause = 1000; ; pause = Math.min(pause * 2, PROBE_MS)) {
     await rest(pause);
-    const options = { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PROBE_MS) };
-    if ((await fetch("/ping", options).catch(() => null))?.ok) return;
+    if (await isThere(PROBE_MS)) return;
   }
 }
 
@@ -77,30 +100,46 @@ const isHeader = (text) => /^[\x21-\x7e]*$/.test(text);
 const isProxys = (response) => [502, 503, 504].includes(response.status)
   && !response.headers.get("content-type")?.startsWith("application/json");
 
-async function request(path, options) {
+/** Return the answer of a path, and what `read` makes of it; both in a bounded time. */
+async function request(path, signal = null, read = null) {
   for (;;) {
     if (away) await away;
     const sent = token() || "";
+    const ending = new AbortController();
+    const end = () => ending.abort();
+    const timer = setTimeout(end, ANSWER_MS);
     let response = null;
+    let body = null;
+    asked.add(end);
     try {
       const headers = sent && isHeader(sent) ? { Authorization: `Bearer ${sent}` } : {};
-      response = await fetch(path, { ...options, headers, credentials: "omit" });
+      response = await fetch(path, { headers, credentials: "omit", signal: signal ? AbortSignal.any([signal, ending.signal]) : ending.signal });
+      if (read && !isProxys(response)) body = await read(response);
     } catch (error) {
-      if (options.signal?.aborted) throw error;
+      if (signal?.aborted) throw error;
+      response = null;
+    } finally {
+      clearTimeout(timer);
+      asked.delete(end);
     }
     if (!response || isProxys(response)) await untilBack();
     else if (response.status === 401) { if (sent === (token() || "")) await askToken(sent); }
     else {
       heardMs = Date.now();
-      return response;
+      return { response, body };
     }
   }
 }
 
+/** Return the JSON of an answer, null if it is none; an answer that breaks off is asked for again. */
+async function json(response) {
+  const text = await response.text();
+  try { return JSON.parse(text); } catch { return null; }
+}
+
 async function ask(address) {
   for (;;) {
-    const response = await request(address, {});
-    const body = await response.json().catch(() => null);
+    const { response, body } = await request(address, null, json);
     if (response.ok) return body;
     if (response.status !== 503 || !await untilStored()) throw refusal(response, body);
   }
@@ -132,8 +171,7 @@ async function probeStorage() {
 }
 
 async function storageProblem() {
-  const response = await request("/v1/health/storage", {});
-  const found = await response.json().catch(() => null);
+  const { response, body: found } = await request("/v1/health/storage", null, json);
   if (!response.ok || !found || found.readiness) return null;
   return { message: found.details.error, sinceMs: Date.parse(found.details.since.replace(" UTC", "Z").replace(" ", "T")) };
 }
@@ -153,7 +191,7 @@ function addressOf(path, query) {
 
 /** Return the bytes of a path, asked for with the token in a header: it is in no address. */
 export async function getBlob(path, query = {}) {
-  const response = await request(addressOf(path, query), {});
+  const { response } = await request(addressOf(path, query));
   if (response.ok) return response.blob();
   throw refusal(response, await response.json().catch(() => null));
 }
@@ -172,7 +210,7 @@ export async function live(opened, signal, onEvent, onState) {
     let said = null;
     try {
       const query = new URLSearchParams(Object.entries(opened).filter(([, name]) => name)).toString();
-      const response = await request(query ? `/api/live?${query}` : "/api/live", { signal });
+      const { response } = await request(query ? `/api/live?${query}` : "/api/live", signal);
       if (!response.ok) {
         said = (await response.json().catch(() => null))?.error?.message || `The server answered ${response.status}.`;
         throw new Error(said);
@@ -200,8 +238,10 @@ export async function live(opened, signal, onEvent, onState) {
 // A connection that died without a word is silent for ever.
 async function readSoon(reader) {
   let timer = null;
-  const silence = new Promise((resolve) => { timer = setTimeout(() => resolve({ done: true }), SILENCE_MS); });
-  const found = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(timer));
+  let end = null;
+  const silence = new Promise((resolve) => { end = () => resolve({ done: true }); timer = setTimeout(end, SILENCE_MS); });
+  asked.add(end);
+  const found = await Promise.race([reader.read(), silence]).finally(() => { clearTimeout(timer); asked.delete(end); });
   if (found.done) reader.cancel().catch(() => {});
   return found;
 }

@@ -155,6 +155,45 @@ def test_the_page_of_a_server_that_is_away_says_so_and_comes_back_by_itself(
         tab.wait_for(f"!({away}) && document.body.innerText.includes('fulfilment')")
 
 
+def test_a_server_that_hangs_without_a_word_is_noticed_and_waited_for(
+    root: Path, tab: BrowserTab
+) -> None:
+    away = "!document.getElementById('away').hidden"
+    with page_server(root) as upstream, tcp_proxy(upstream) as proxy:
+        tab.open(f"{proxy.url}/streams")
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
+
+        # No connection is refused or reset, but no byte arrives any more.
+        proxy.network = Network.STALL
+        tab.wait_for(
+            f"{away} && document.getElementById('away').innerText.includes('not answered since')"
+        )
+        assert tab.run("document.getElementById('live').textContent") == "connection lost"
+        assert tab.run("document.querySelectorAll('tr[data-stream]').length") == 6
+        tab.run("document.querySelector('[data-nav=groups]').click()")
+        tab.wait_for("document.querySelector('h1').textContent === 'Reader groups'")
+        assert tab.run(away)
+        proxy.network = Network.GOOD
+        tab.wait_for(f"!({away}) && document.body.innerText.includes('fulfilment')")
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+
+
+def test_a_click_at_a_server_that_hangs_is_answered_once_it_is_back(
+    root: Path, tab: BrowserTab
+) -> None:
+    away = "!document.getElementById('away').hidden"
+    with page_server(root) as upstream, tcp_proxy(upstream) as proxy:
+        tab.open(f"{proxy.url}/streams")
+        tab.wait_for("document.querySelectorAll('tr[data-stream]').length === 6")
+        proxy.network = Network.STALL
+        tab.run("document.querySelector('[data-nav=groups]').click()")  # it does not know yet
+        tab.wait_for("document.querySelector('h1').textContent === 'Reader groups'")
+        tab.wait_for(away)
+        proxy.network = Network.GOOD
+        tab.wait_for(f"!({away}) && document.body.innerText.includes('fulfilment')")
+
+
 def test_in_the_search_arrows_walk_and_enter_opens(root: Path, tab: BrowserTab) -> None:
     found = "[...document.querySelectorAll('a.row')].map(a => a.textContent).join()"
     with page_server(root) as url:
