@@ -135,9 +135,9 @@ class Attention:
                 self._names, self._names_ms = names, self._runtime.now_ms()
                 self._forget(names)
                 self._read_upkeep()
-            began = self._runtime.monotonic()
+            begun = self._runtime.monotonic()
             looked = self._look_at(self._turn(names, streams, groups), groups, allowance)
-            self._polled_at = began  # a storage that fails meanwhile is asked again
+            self._polled_at = begun  # not of a poll that failed: what it knows is older
             return allowance, [subject.name for subject in looked if subject.kind == "stream"]
 
     def refresh(self, groups: Collection[str] = ()) -> None:
@@ -225,7 +225,7 @@ class Attention:
             )
         except NotFound:  # deleted since it was listed
             self._streams.pop(name, None)
-        except (BudgetSpent, RootChanged, StoreUnavailable):
+        except (BudgetSpent, StoreUnavailable, RootChanged):
             raise
         except Exception as error:
             text, is_damaged = _problem(f"stream {name}", error, self.root.store.url)
@@ -237,7 +237,7 @@ class Attention:
         now_ms = self._runtime.now_ms()
         try:
             found = self.watch_of(name).look(is_open=is_open)
-        except (BudgetSpent, RootChanged, StoreUnavailable):
+        except (BudgetSpent, StoreUnavailable, RootChanged):
             raise
         except Exception as error:
             text, is_damaged = _problem(f"reader group {name}", error, self.root.store.url)
