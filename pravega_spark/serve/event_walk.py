@@ -92,6 +92,8 @@ class Looked:
     events: int = 0
     chunks: int = 0
     size_bytes: int = 0
+    lost: int = 0
+    """Of ``events``, those that could not be read."""
     from_us: int | None = None
     to_us: int | None = None
 
@@ -318,6 +320,7 @@ class Walk:
                     rows.append(item.row)
                 else:
                     lost.append(item.lost)
+                    self.looked.lost += len(item.lost.lost)
             if not lane.items:
                 self._pass(lane, lane.part_end, lane.part_times, offsets)
                 lane.items = None

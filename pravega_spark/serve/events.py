@@ -35,7 +35,7 @@ from pravega_spark.schemas.row_json import row_text
 from pravega_spark.serve.answer_texts import said
 from pravega_spark.serve.api import StreamAnswers
 from pravega_spark.serve.event_rows import SHOWN_COLUMNS, EventRow, EventRows
-from pravega_spark.serve.event_starts import TAIL, WalkStart, place_of, route_of
+from pravega_spark.serve.event_starts import HEAD, TAIL, WalkStart, place_of, route_of
 from pravega_spark.serve.event_walk import Budget, Looked, OnRead, Unreadable, Walk
 from pravega_spark.serve.found_damage import STREAM, Subject
 from pravega_spark.serve.rest import NOT_FOUND, stream_name
@@ -66,7 +66,8 @@ _WAIT_SECONDS: Final = 10.0
 class LookedRow(BaseModel):
     """How far a page looked, in the direction of its order."""
 
-    events: int
+    events: int = Field(description="Without those that could not be read.")
+    lost: int = Field(description="Events on the way that could not be read.")
     chunks: int
     size_bytes: int
     from_ms: int | None = Field(description="The earliest time of these events.")
@@ -212,13 +213,15 @@ def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None
     ) -> EventsAnswer:
         """Return events from a position on, each with the first KiB of its payload.
 
-        The newest ones without a position; from a time on with ``time_ms``. ``key`` or ``key_of``,
-        the place of another event with the key, goes along the segments of a key. ``contains`` is
-        a text in the payload. A page reads a bounded number of chunks: the next one goes on at
+        Without a position, from the end that ``order`` names; from a time on with ``time_ms``.
+        ``key`` or ``key_of``, the place of another event with the key, goes along the segments of
+        a key. ``contains`` is a text in the payload. A page reads a bounded number of chunks: the next one goes on at
         ``older`` or ``newer``.
         """
         name = stream_name(scope, stream)
         log = answers.watch.root.log(name)
+        if at is not None and time_ms is not None:
+            raise InvalidInput("give at or time_ms, not both: a page begins at one of them.")
         if (at, time_ms, order, segment, key, key_of, contains) == (None,) * 7:
 
             def newest(view: StreamView) -> EventsAnswer:
@@ -235,7 +238,7 @@ def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None
         is_from_start = time_ms is not None or at not in (None, TAIL)
         back = (order or ("oldest" if is_from_start else "newest")) == "newest"
         start = WalkStart(
-            at=at,
+            at=HEAD if not (is_from_start or at or back) else at,
             time_us=None if time_ms is None else time_ms * 1_000,
             segment=segment,
             key=key,
@@ -326,7 +329,8 @@ def page_of_events(
 def looked_row(looked: Looked, partly_searched: int = 0) -> LookedRow:
     """Return how far a walk looked."""
     return LookedRow(
-        events=looked.events,
+        events=looked.events - looked.lost,
+        lost=looked.lost,
         chunks=looked.chunks,
         size_bytes=looked.size_bytes,
         from_ms=None if looked.from_us is None else looked.from_us // 1_000,

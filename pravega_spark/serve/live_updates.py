@@ -68,6 +68,8 @@ class _Found(NamedTuple):
     streams: list[StreamRow]
     groups: dict[str, GroupRow]
     attention: AttentionAnswer
+    gone: list[str]
+    """The streams with an open page that the root does not list."""
 
 
 class LiveUpdates:
@@ -82,6 +84,7 @@ class LiveUpdates:
         self._sent: dict[str, StreamRow] = {}
         self._sent_groups: dict[str, GroupRow] = {}
         self._sent_attention = ""
+        self._sent_gone: list[str] = []
 
     @contextlib.contextmanager
     def place(self) -> Iterator[bool]:
@@ -100,6 +103,7 @@ class LiveUpdates:
         try:
             if self._task is None or self._task.done():
                 self._sent, self._sent_groups, self._sent_attention = {}, {}, ""
+                self._sent_gone = []
                 self._task = asyncio.create_task(self._poll())
             yield _event("hello", {"poll_seconds": self._watch.poll_seconds})
             while True:
@@ -148,6 +152,7 @@ class LiveUpdates:
                 self._publish_rows(found.streams)
                 self._publish_groups(found.groups)
                 self._publish_attention(found.attention)
+                self._publish_gone(found.gone)
             await asyncio.sleep(self._watch.poll_seconds)
 
     def _look(self, streams: frozenset[str], groups: frozenset[str]) -> _Found:
@@ -158,9 +163,10 @@ class LiveUpdates:
         allowance, looked = self._attention.poll(streams, groups)
         with allowance.applied():
             rows = self._watch.rows(looked)
+            gone = sorted(streams.difference(self._watch.names().streams))
         found = self._attention.groups
         group_rows = {name: group_row(name, one) for name, one in found.items()}
-        return _Found(rows, group_rows, self._attention.answer())
+        return _Found(rows, group_rows, self._attention.answer(), gone)
 
     def _publish_trouble(self, message: str, error: Exception) -> None:
         """Tell what is wrong, and of a storage that does not answer, since when."""
@@ -185,6 +191,12 @@ class LiveUpdates:
         if known != self._sent_attention:
             self._publish(_event("attention", found.model_dump(exclude={"findings"})))
         self._sent_attention = known
+
+    def _publish_gone(self, names: list[str]) -> None:
+        """Tell the pages of streams that are not listed to look whether theirs was deleted."""
+        if names != self._sent_gone:
+            self._publish(_event("gone", {"streams": names}))
+        self._sent_gone = names
 
     def _publish(self, message: str) -> None:
         for viewer in self._viewers:
@@ -251,6 +263,7 @@ def live_routes(live: LiveUpdates) -> APIRouter:
 
         ``attention`` counts what needs it, ``trouble`` tells of a storage that does not answer, and
         since when; after ``resync``, such as when it answers, a page asks for everything again.
+        ``gone`` names streams with an open page that are not listed: deleted, or of a table.
         ``stream`` or ``group`` is the one whose page is open: it is looked at in every round.
         """
         return _Updates(live, stream, group)

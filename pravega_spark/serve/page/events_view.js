@@ -31,7 +31,8 @@ export function lookedText(looked, found, total = null) {
   const of = total === null ? "" : ` of ${format.count(total)}`;
   const when = looked.from_ms === null ? "" : `, from ${clockOf(looked.from_ms)} to ${clockOf(looked.to_ms)} (UTC)`;
   const part = looked.partly_searched ? `; of ${format.plural(looked.partly_searched, "large event")} the beginning only` : "";
-  return `Looked at ${format.count(looked.events)}${of} events (${format.plural(looked.chunks, "chunk")}, ${format.bytes(looked.size_bytes)})${when}${part}: ${format.count(found)} found.`;
+  const lost = looked.lost ? `; ${format.plural(looked.lost, "more event")} could not be read` : "";
+  return `Looked at ${format.count(looked.events)}${of} events (${format.plural(looked.chunks, "chunk")}, ${format.bytes(looked.size_bytes)})${when}${part}${lost}: ${format.count(found)} found.`;
 }
 
 export const lostRows = (rows) => rows.map((lost) => h("p", { class: "problem" },
@@ -176,6 +177,17 @@ export function eventsView(scope, stream) {
     }
   }
 
+  /** Look whether the stream is still there: what its page shows stays. */
+  async function check() {
+    if (!shown.isShown) return;
+    try {
+      await get(base);
+      if (shown.isGone) load();
+    } catch (error) {
+      shown.isAbsent(error);
+    }
+  }
+
   return {
     title: `Events of ${scope}/${stream}`,
     stream: `${scope}/${stream}`,
@@ -183,11 +195,16 @@ export function eventsView(scope, stream) {
     element: h("div", {},
       h("div", { class: "head" }, h("h1", {}, h("a", { class: "crumb", href: format.link("streams", scope, stream), "data-link": true }, `${scope} / ${stream} / `), "events"), newer),
       shown.element),
-    begin: () => load(),
+    begin(signal) {
+      load();
+      const timer = setInterval(() => { if (shown.isGone && !document.hidden) check(); }, 10000);
+      signal.addEventListener("abort", () => clearInterval(timer));
+    },
+    onLive(kind, data) { if (kind === "gone" && data.streams.includes(`${scope}/${stream}`)) check(); },
     onRows(changed) {
       const row = changed.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
-      if (!shown.isShown) return load();
+      if (!shown.isShown || shown.isGone) return load();
       if (version !== null && row.version > version && isNewest) newer.hidden = false;
     },
   };

@@ -1,6 +1,6 @@
 // Reader groups: the list with their states, and one group with its curves, readers and segments.
 
-import { unlessAbsent } from "./absent.js";
+import { deletedChip, unlessAbsent } from "./absent.js";
 import { card, cell, choice, column, h, renew, table, wide } from "./dom.js";
 import { get } from "./server.js";
 import { chart } from "./charts.js";
@@ -151,7 +151,7 @@ export function groupView(scope, group) {
   const lagBody = h("div", {}, events.element);
   const segmentCard = card("Segments", "position and what is unread, the furthest behind first", h("div", {}, parts.segments.element, segmentRows));
   const name = `${scope}/${group}`;
-  let isKnown = false; // what was shown stays when the group is deleted
+  let known = null; // what was shown stays when the group is deleted
 
   function draw(found) {
     const row = found.row;
@@ -186,11 +186,15 @@ export function groupView(scope, group) {
   async function load() {
     try {
       const found = await get(`/api/groups/${encodeURIComponent(scope)}/${encodeURIComponent(group)}`);
-      isKnown = true;
+      known = found;
       shown.isThere();
       draw(found);
     } catch (error) {
-      if (!isKnown && shown.isAbsent(error)) return;
+      if (shown.isAbsent(error)) {
+        if (!shown.isGone) return;
+        draw(known); // with its ages
+        return marks.replaceChildren(deletedChip());
+      }
       problem.replaceChildren(h("p", { class: "problem card" }, error.message));
     }
   }

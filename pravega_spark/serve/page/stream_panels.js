@@ -128,6 +128,7 @@ export function panelsOf(base) {
       bodies[name].className = "";
       bodies[name].replaceChildren(view(found));
     } catch (error) {
+      if (error.type === "NoSuchStream" && drawn[name]) return; // deleted: what it showed stays
       bodies[name].replaceChildren(h("p", { class: "problem" }, error.message));
     }
   }

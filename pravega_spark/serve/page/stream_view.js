@@ -1,6 +1,6 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
-import { unlessAbsent } from "./absent.js";
+import { deletedChip, unlessAbsent } from "./absent.js";
 import { card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
 import { drawPicture } from "./picture.js";
@@ -46,12 +46,16 @@ export function streamView(scope, stream) {
 
   function drawRow(row) {
     problem = row.problem;
-    if (problem === null) shownMs = Date.now();
+    if (problem === null) { shownMs = Date.now(); body.isThere(); }
     drawTrouble();
     if (problem !== null) return marks.replaceChildren(stateChip(row.state));
     marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ",
       row.future_ms && h("span", { class: "chip warn", title: "Times of commits never decrease, so those of this log tell nothing until then." },
         `a commit of the future: ${format.when(row.future_ms)}`) || "", " ", ...tagChips(row.tags));
+    drawTiles(row);
+  }
+
+  function drawTiles(row) {
     tiles.replaceChildren(
       tile(format.rate(row.events_per_second), "in the last minute", "events/s"),
       tile(format.bytes(row.bytes_per_second), "a second"),
@@ -85,14 +89,16 @@ export function streamView(scope, stream) {
     loadedAt = Date.now();
     try {
       details = await get(base);
-      body.isThere();
       version = details.row.version;
       drawRow(details.row);
       drawFacts();
       panels.segments(details.segments);
     } catch (error) {
-      problem = error.message;
-      if (details || !body.isAbsent(error)) drawTrouble();
+      problem = body.isAbsent(error) ? null : error.message;
+      drawTrouble();
+      if (!body.isGone) return;
+      marks.replaceChildren(deletedChip());
+      drawTiles(details.row); // with their ages
       return;
     }
     get(`${base}/segments`).then((found) => { data = found; drawSegments(); })
@@ -123,14 +129,15 @@ export function streamView(scope, stream) {
       load();
       traffic.begin(signal);
       new ResizeObserver(drawSegments).observe(grid);
-      const timer = setInterval(() => (problem === null ? panels.age() : drawTrouble()), 10000);
+      const timer = setInterval(() => { if (body.isGone) load(); else if (problem !== null) drawTrouble(); else panels.age(); }, 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },
     reload: load,
+    onLive(kind, data) { if (kind === "gone" && data.streams.includes(`${scope}/${stream}`)) load(); },
     onRows(rows) {
       const row = rows.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
-      const isBack = problem !== null && row.problem === null;
+      const isBack = (problem !== null || body.isGone) && row.problem === null;
       drawRow(row);
       if (row.problem === null && (isBack || (version !== null && row.version !== version))) soon();
     },

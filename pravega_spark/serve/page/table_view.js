@@ -8,6 +8,8 @@ import { beginning, copyButton, downloadButton, payload } from "./payload_view.j
 import { tile } from "./streams_view.js";
 import * as format from "./format.js";
 
+const CHECK = 10000;
+
 const keyOf = (row) => [h("span", { class: "short" }, row.key, row.is_key_cut && "…"),
   row.secondary_key !== null && [" / ", h("span", { class: "short" }, row.secondary_key)]];
 
@@ -115,6 +117,11 @@ export function tableView(scope, name) {
     }
   }
 
+  /** Look whether the table is still there: what its page shows stays. */
+  async function check() {
+    if (!document.hidden && shown.isShown && !shown.isGone) await get(base).catch((error) => shown.isAbsent(error));
+  }
+
   return {
     title: `Table ${scope}/${name}`,
     up: "/tables",
@@ -124,6 +131,8 @@ export function tableView(scope, name) {
     begin(signal) {
       load();
       shown.repeat(load, signal);
+      const timer = setInterval(check, CHECK);
+      signal.addEventListener("abort", () => clearInterval(timer));
     },
   };
 }

@@ -28,7 +28,7 @@ export function trafficCards(base) {
     clearTimeout(waiting);
     const last = NAMES.get(range.chosen);
     let pause = Math.max(3000, range.chosen / 240);
-    if (said.offsetParent === null) pause = 1000; // the stream does not exist yet, or cannot be read
+    if (said.offsetParent === null || said.closest("[data-gone]")) pause = 1000; // the stream does not exist yet, was deleted, or cannot be read
     else if (!document.hidden) {
       try {
         const found = await get(`${base}/traffic`, { last });
@@ -41,7 +41,7 @@ export function trafficCards(base) {
           + (created > times[0] ? `; the stream was created ${format.when(created)}` : ""));
         if (found.is_reading) pause = 2000;
       } catch (error) {
-        say(error.message);
+        if (error.type !== "NoSuchStream") say(error.message);
       }
     }
     if (!signal?.aborted) waiting = setTimeout(load, pause);

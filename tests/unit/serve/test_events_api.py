@@ -121,6 +121,16 @@ def test_the_events_of_a_key_are_in_their_order_through_splits_and_merges(
         assert found == (expected if order == "oldest" else expected[::-1]), key
 
 
+@pytest.mark.parametrize("query", [{}, {"segment": "0#0"}, {"key": "key-1"}, {"contains": "event"}])
+def test_the_oldest_events_are_those_of_the_head_without_a_position(query: dict[str, str]) -> None:
+    with web_client(stream_of(3)) as client:
+        oldest = get(client, EVENTS, order="oldest", **query)["events"]
+        assert oldest == get(client, EVENTS, order="oldest", at="head", **query)["events"]
+        assert oldest[0]["offset"] == (1 if "key" in query else 0)
+        newest = get(client, EVENTS, **query)["events"]
+        assert [one["offset"] for one in newest] == [one["offset"] for one in reversed(oldest)]
+
+
 def test_a_position_is_a_cut_that_readers_take_and_pages_turn_around_at(
     client: TestClient, lively: StreamManager
 ) -> None:
@@ -209,6 +219,7 @@ def test_the_last_events_are_those_of_any_segment_and_are_computed_once_for_a_ve
         ({"key": "k", "key_of": "0#0=1"}, "InvalidInput"),
         ({"key_of": "0#0=3"}, "NoSuchEvent"),
         ({"order": "sideways"}, "InvalidInput"),
+        ({"at": "tail", "time_ms": 0}, "InvalidInput"),
         ({"limit": 101}, "InvalidInput"),
         ({"time_ms": "yesterday"}, "InvalidInput"),
     ],
@@ -561,6 +572,8 @@ def test_a_chunk_that_cannot_be_read_is_said_and_the_rest_is_there(
         (lost,) = [lost for page in pages for lost in page["lost"]]
         assert (lost["segment"], lost["start"], lost["end"], lost["type"]) == ("0#0", 4, 5, kind)
         assert "Restore" in lost["message"] or "restore" in lost["message"]
+        looked = [(page["looked"]["events"], page["looked"]["lost"]) for page in pages]
+        assert [sum(counts) for counts in zip(*looked, strict=True)] == [8, 1]
         assert refused(client, "/api/streams/nyc/f/event", at="0#0=4")[:2] == (500, kind)
 
 

@@ -351,6 +351,45 @@ def test_what_is_made_while_its_page_waits_is_shown(
         assert not tab.run("document.querySelector('.missing').checkVisibility()")
 
 
+@pytest.mark.parametrize("path", [path for path, _ in MADE])
+def test_what_is_deleted_while_its_page_is_open_is_said_with_the_age_of_what_is_shown(
+    tmp_path: Path, tab: BrowserTab, path: str
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+
+    def make() -> None:
+        if path.startswith("/streams"):
+            manager.create_stream("nyc/f")
+        elif path.startswith("/groups"):
+            manager.create_reader_group("nyc/f", ["nyc/other"])
+        else:
+            manager.create_key_value_table("nyc/f", KeyValueTableConfiguration(key_type="string"))
+
+    manager.create_stream("nyc/other")
+    make()
+    shown = "segments, epoch" if path == "/streams/nyc/f" else dict(MADE)[path]
+    main = "document.querySelector('main').innerText"
+    with page_server(tmp_path / "root") as url:
+        tab.open(url + path)
+        tab.wait_for(f"{main}.includes({shown!r})")
+        if path.startswith("/streams"):
+            manager.seal_stream("nyc/f")
+            manager.delete_stream("nyc/f")
+        elif path.startswith("/groups"):
+            manager.delete_reader_group("nyc/f")
+        else:
+            manager.delete_key_value_table("nyc/f")
+        tab.wait_for(f"/was deleted. What is shown is of .*, \\d+ s ago/.test({main})")
+        assert tab.run(f"{main}.includes({shown!r})"), "it keeps what it showed"
+        assert not tab.run(f"{main}.includes('create it')"), "nobody is told to create it"
+        chip = "[...document.querySelectorAll('.head .chip')].map(one => one.textContent).join()"
+        if path in ("/streams/nyc/f", "/groups/nyc/f"):
+            assert tab.run(chip) == "deleted"
+        make()
+        tab.wait_for(f"!{main}.includes('was deleted')")
+
+
 def test_the_page_of_an_absent_stream_does_not_go_on_asking_for_its_curves(
     root: Path, tab: BrowserTab
 ) -> None:
