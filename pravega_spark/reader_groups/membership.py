@@ -121,9 +121,19 @@ class StateRefresh:
     def begin(self, now: float, given: RefreshInput) -> None:
         """Begin a refresh in the background."""
         assert self._running is None
-        self.poll_due = self._lease.ends_at  # until the refresh has ended, calls ask nothing
+        self.poll_due = self._lease.ends_at
         running = self._running = self._runtime.start(partial(self.run, now, given))
         running.add_done_callback(self._hurry_after)
+
+    def go_on(self) -> None:
+        """Let calls ask nothing until the refresh that has begun ends, or the lease does.
+
+        The lease may have been extended since the refresh began: its earlier end is no time to ask.
+        """
+        assert self._running is not None
+        self.poll_due = self._lease.ends_at
+        if self._running.done():
+            self.hurry()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the refresh that has begun has ended; return whether it has in this time."""
@@ -317,6 +327,7 @@ class ReaderMembership:
         must_wait = is_needed or has_ended or not selector.next_offsets
         if refreshes.is_running:
             if not (must_wait or refreshes.wait(0)):
+                refreshes.go_on()
                 return None
             read = refreshes.take()
             if not has_ended:

@@ -29,7 +29,7 @@ def _missing() -> Path:
 @pytest.mark.check
 def test_command_names_what_a_history_breaks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], porcupine: str
-):
+) -> None:
     kept, broken = Story(), Story()
     for story, tokens in ((kept, ("one", "one")), (broken, ("one", "two"))):
         story.ok("fence", stream="s", token=tokens[0])
@@ -49,7 +49,7 @@ def test_command_names_what_a_history_breaks(
     assert "broken: line 1 is not" in capsys.readouterr().out
 
 
-def test_histories_of_a_run_are_judged_and_summed_up(porcupine: str):
+def test_histories_of_a_run_are_judged_and_summed_up(porcupine: str) -> None:
     kept, broken = Story(), Story()
     for story, told in ((kept, "one"), (broken, "two")):
         story.ok("fence", stream="s", token="one")

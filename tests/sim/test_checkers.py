@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -699,7 +700,7 @@ def two_readers_see_two_unknown_updates_in_two_orders(story: Story, bad: bool) -
 
 @breaks("linearizable", "calls have one order")
 def conditional_append_is_refused_at_a_later_position(story: Story, bad: bool) -> None:
-    more = {"stream": "s", "writer": "w", "expected": {"position": [0, 0]}}
+    more: dict[str, Any] = {"stream": "s", "writer": "w", "expected": {"position": [0, 0]}}
     first = story.begin("write", stream="s", writer="w", events=[["k", "a"]])
     second = story.begin("write", stream="s", writer="v", events=[["k", "b"]])
     refused = {"position": [0, 2]}

@@ -12,7 +12,7 @@ from tests.sim.history import History, SharedHistory, joined
 from tests.sim.recorded import BadHistory, calls_of
 
 
-def test_lines_are_those_of_the_page():
+def test_lines_are_those_of_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs/histories.md").read_text()
     steps = iter([3, 3, 5, 9])
     history = History(lambda: next(steps), seed=7)
@@ -23,7 +23,7 @@ def test_lines_are_those_of_the_page():
     assert f"```json\n{history.text()}```" in page
 
 
-def test_recorded_calls_come_back_in_their_order():
+def test_recorded_calls_come_back_in_their_order() -> None:
     history = History()
     first = history.invoke("p", "get", keys=["a"])
     second = history.invoke("p", "update", changes=[])
@@ -45,7 +45,7 @@ def test_recorded_calls_come_back_in_their_order():
     assert calls_of(history.text())[2].ended is None
 
 
-def test_outcome_is_given_once_and_steps_never_go_back():
+def test_outcome_is_given_once_and_steps_never_go_back() -> None:
     steps = iter([2, 3, 1])
     history = History(lambda: next(steps))
     call = history.invoke("p", "read")
@@ -58,7 +58,7 @@ def test_outcome_is_given_once_and_steps_never_go_back():
 
 
 @pytest.mark.parametrize("value", [b"bytes", float("nan"), {1, 2}])
-def test_value_without_one_form_in_json_is_refused(value):
+def test_value_without_one_form_in_json_is_refused(value: object) -> None:
     history = History()
     with pytest.raises((TypeError, ValueError)):
         history.invoke("p", "write", events=value)
@@ -77,12 +77,12 @@ def test_value_without_one_form_in_json_is_refused(value):
         (['{"history":1}', '{"step":1,"call":0}'], "line 2 lacks 'type'"),
     ],
 )
-def test_text_that_is_no_history_is_refused_with_its_line(lines, why):
+def test_text_that_is_no_history_is_refused_with_its_line(lines: list[str], why: str) -> None:
     with pytest.raises(BadHistory, match=why):
         calls_of(lines)
 
 
-def test_threads_record_into_one_history():
+def test_threads_record_into_one_history() -> None:
     history = History()
 
     def record(name: str) -> None:
@@ -107,7 +107,7 @@ def _record(path: Path, name: str) -> None:
 
 
 @pytest.mark.check
-def test_processes_record_into_one_file_and_leave_their_calls_open(tmp_path):
+def test_processes_record_into_one_file_and_leave_their_calls_open(tmp_path: Path) -> None:
     path = tmp_path / "recorded"
     start = multiprocessing.get_context("forkserver")
     processes = [start.Process(target=_record, args=(path, f"p{n}")) for n in range(2)]

@@ -26,13 +26,13 @@ def is_linearizable(history: History) -> bool:
 
 
 @pytest.mark.check
-def test_histories_of_good_objects_pass_and_most_of_bad_ones_are_refused():
+def test_histories_of_good_objects_pass_and_most_of_bad_ones_are_refused() -> None:
     assert all(is_linearizable(drawn_history(seed, bad=False)) for seed in range(200))
     refused = [seed for seed in range(200) if not is_linearizable(drawn_history(seed, bad=True))]
     assert len(refused) > 100
 
 
-def test_same_seed_gives_the_same_bytes():
+def test_same_seed_gives_the_same_bytes() -> None:
     assert drawn_history(5, bad=True).text() == drawn_history(5, bad=True).text()
     assert drawn_history(5, bad=True).text() != drawn_history(6, bad=True).text()
 
@@ -48,7 +48,7 @@ def porcupine() -> None:
 @pytest.mark.long
 @pytest.mark.check
 @pytest.mark.usefixtures("porcupine")
-def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path):
+def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path) -> None:
     ours: dict[str, bool] = {}
     for seed in range(HISTORIES):
         history = drawn_history(seed, bad=seed % 2 == 1)
@@ -66,7 +66,7 @@ def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path):
 
 @pytest.mark.check
 @pytest.mark.usefixtures("porcupine")
-def test_porcupine_names_what_is_not_a_history_and_what_breaks(tmp_path: Path):
+def test_porcupine_names_what_is_not_a_history_and_what_breaks(tmp_path: Path) -> None:
     none, broken = tmp_path / "none", tmp_path / "broken"
     none.write_text("{}\n")
     history = History()

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
@@ -31,7 +32,7 @@ def created(process: Processes) -> None:
     process.ask("create", lambda: manager.create_scope("s"), scope="s")
     two = StreamConfiguration(ScalingPolicy.fixed(2))
     for name in (STREAM, OTHER):
-        process.ask("create", lambda name=name: manager.create_stream(name, two), stream=name)
+        process.ask("create", partial(manager.create_stream, name, two), stream=name)
     process.ask("create", lambda: manager.create_key_value_table(TABLE), table=TABLE)
 
 
@@ -117,7 +118,7 @@ def slow_fsyncs(seed: int) -> None:
             time.sleep(0.02)
         fsync(descriptor)
 
-    os.fsync = slow
+    os.fsync = slow  # type: ignore[assignment]  # the package passes numbers
 
 
 def main() -> None:

@@ -502,3 +502,36 @@ def test_thread_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -> N
     wait_for(lambda: "failed to extend the lease of reader a" in caplog.text)
     world.store.rules.clear()
     wait_for_heartbeat(world, clock, 0)
+
+
+class SilentStorage(FakeRuntime):
+    """Once ``is_silent``, work in the background does not end; a thread that spins is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_silent = False
+        self.asked = 0
+
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        return Future() if self.is_silent else super().start(function)
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        assert self.asked < 10_000, "the reader asks for the time again and again"
+        return super().monotonic()
+
+
+def test_read_beyond_the_earlier_end_of_an_extended_lease_waits_for_a_silent_refresh() -> None:
+    clock = SilentStorage()
+    world = World(clock=clock)
+    events = world.write(1)
+    reader = world.created().create_reader("a", lease="30 s")
+    assert read(reader) == events[0]
+    clock.is_silent = True
+    clock.sleep(20)
+    assert reader.read_next_event(timeout=1).event is None  # begins the refresh
+    reader.keep_alive()
+    clock.sleep(15)
+    began, clock.asked = clock.elapsed, 0
+    assert reader.read_next_event(timeout=5).event is None
+    assert 5 <= clock.elapsed - began < 10
