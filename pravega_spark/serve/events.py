@@ -215,8 +215,8 @@ def _add_page(routes: APIRouter, answers: StreamAnswers, gate: WalkGate) -> None
 
         Without a position, from the end that ``order`` names; from a time on with ``time_ms``.
         ``key`` or ``key_of``, the place of another event with the key, goes along the segments of
-        a key. ``contains`` is a text in the payload. A page reads a bounded number of chunks: the next one goes on at
-        ``older`` or ``newer``.
+        a key. ``contains`` is a text in the payload. A page reads a bounded number of chunks: the
+        next one goes on at ``older`` or ``newer``.
         """
         name = stream_name(scope, stream)
         log = answers.watch.root.log(name)

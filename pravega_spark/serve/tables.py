@@ -570,7 +570,8 @@ def _value_fields(value: bytes, shown_bytes: int) -> dict[str, Any]:
 
 def _bytes_text(data: bytes) -> str:
     text = text_of(data, is_cut=False)
-    return f"0x{data.hex()}" if text is None else text
+    is_text = text is not None and not text.startswith("0x")  # else it would read as other bytes
+    return text if text is not None and is_text else f"0x{data.hex()}"
 
 
 def id_of(stored: TableKey) -> str:

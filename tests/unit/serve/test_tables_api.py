@@ -125,6 +125,17 @@ def test_keys_of_every_type_and_length_have_an_address(
             assert (change["id"], change["text"]) == (row["id"], f"of {number}")
 
 
+def test_a_key_of_bytes_is_typed_back_as_it_is_shown_and_is_no_other_key() -> None:
+    keys = [b"ab", b"0x6162", b"0x", b"0xzz", b"\xff\xfe", b"0xfffe", b"x"]
+    manager = table_of({key: key.hex() for key in keys}, key_type="bytes")
+    with web_client(manager) as client:
+        rows = get(client, f"{TABLE}/entries")["entries"]
+        assert len({row["key"] for row in rows}) == len(keys)
+        for row in rows:
+            assert get(client, f"{TABLE}/entry", key=row["key"])["entry"] == row
+            assert row["key"] in keys_of(client, prefix=row["key"])
+
+
 def test_keys_are_given_as_a_person_writes_them() -> None:
     with web_client(table_of({5: "five", 6: "six"}, key_type="long")) as client:
         assert get(client, f"{TABLE}/entry", key="5")["entry"]["text"] == "five"
