@@ -110,11 +110,12 @@ async function details(row, base, path) {
 }
 
 /** A button that opens what belongs to its row below it. */
-export function opener(text, make) {
-  const button = h("button", { type: "button", class: "link", "aria-expanded": "false", onclick: async () => {
+export function opener(text, make, onToggle = null, at = null) {
+  const button = h("button", { type: "button", class: "link", "aria-expanded": "false", "data-at": at, onclick: async () => {
     const row = button.closest("tr");
     const isOpen = button.getAttribute("aria-expanded") === "true";
     button.setAttribute("aria-expanded", String(!isOpen));
+    onToggle?.(!isOpen);
     if (isOpen) return row.nextElementSibling.remove();
     const body = h("td", { colspan: row.cells.length, class: "long" }, "…");
     row.after(h("tr", { class: "opened-row" }, body));
@@ -123,12 +124,12 @@ export function opener(text, make) {
   return button;
 }
 
-function rows(page, base, path) {
+function rows(page, base, path, onToggle) {
   const isTyped = page.columns.length > 0;
   const heads = ["Time (UTC)", "Event", "Routing key", ["Size", "num"], ...(isTyped ? page.columns : ["Payload"])];
   return table(heads, page.events.map((row) => [
     h("span", { class: "nowrap" }, clockOf(row.timestamp_ms)),
-    opener(`${row.segment}:${row.offset}`, () => details(row, base, path)),
+    opener(`${row.segment}:${row.offset}`, () => details(row, base, path), (isOpen) => onToggle(`${row.segment}=${row.offset}`, isOpen), `${row.segment}=${row.offset}`),
     row.routing_key === null ? h("span", { class: "muted" }, row.unread ? "–" : "none") : h("span", { class: "short" }, row.routing_key, row.is_key_cut && "…"),
     format.bytes(row.size_bytes),
     ...(isTyped && row.cells ? row.cells.map((cell) => (cell === null ? h("span", { class: "muted" }, "null") : cell)) : [beginning(row)]),
@@ -150,24 +151,41 @@ export function eventsView(scope, stream) {
     card("Which events", query.key_of ? `with the routing key of ${query.key_of}` : "", form(path, query)),
     h("section", { class: "card events-card", "aria-label": "Events" }, list)), "/streams", "All streams");
   let version = null;
+  let begins = query; // where the page begins that is shown, for its address
+  let opened = given.get("open");
+
+  /** Put all that is shown into the address, without another step of the history. */
+  function note() {
+    if (list.isConnected) history.replaceState(null, "", address(path, { ...begins, open: opened }));
+  }
+
+  function toggled(at, isOpen) {
+    if (isOpen) opened = at;
+    else if (opened === at) opened = null;
+    note();
+  }
 
   async function load() {
     newer.hidden = true;
     try {
       const page = await get(`${base}/events`, { limit: 50, at: isNewest ? "tail" : null, ...query });
       version = page.version;
+      if (!query.time_ms && (!query.at || query.at === "head" || query.at === "tail"))
+        begins = { ...query, order: page.order, at: page.order === "newest" ? page.newer : page.older };
+      note();
       shown.isThere();
       list.className = "";
       list.replaceChildren(
         h("p", { class: "small muted" }, lookedText(page.looked, page.events.length, page.readable_events)),
         ...lostRows(page.lost),
-        page.events.length ? rows(page, base, path) : h("p", { class: "empty" }, page.is_done ? "No event is here." : "None so far."),
+        page.events.length ? rows(page, base, path, toggled) : h("p", { class: "empty" }, page.is_done ? "No event is here." : "None so far."),
         page.omitted_columns ? h("p", { class: "small muted" }, `${format.plural(page.omitted_columns, "more column")}: open an event to see them.`) : "",
         pager(page, path, kept, isSearch),
         h("p", { class: "buttons" },
           page.events.length > 0 && h("button", { type: "button", class: "small", onclick: () => save(new Blob([page.events.map((row) => JSON.stringify(row)).join("\n")], { type: "application/x-ndjson" }), `${scope}-${stream}-events.ndjson`.replace(/[^\w.-]+/g, "-")) }, "Download this page"),
           copyButton("Copy the position", page.order === "newest" ? page.older : page.newer),
           h("span", { class: "small muted" }, `${MOST}; a page has the beginnings of payloads.`)));
+      if (opened) [...list.querySelectorAll("button[data-at]")].find((one) => one.dataset.at === opened)?.click();
     } catch (error) {
       if (shown.isAbsent(error)) return;
       list.className = "";

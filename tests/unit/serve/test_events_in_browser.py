@@ -163,3 +163,32 @@ def test_a_table_is_paged_by_key_and_an_entry_opens_with_its_changes(
         tab.open(f"{url}/tables/nyc/t?changes=1")
         tab.wait_for(f"{ROWS} === 50")
         assert "removed" in tab.run(TEXT)
+
+
+@pytest.mark.parametrize("query", ["", "?contains=event"])
+def test_the_address_of_the_newest_events_shows_the_same_ones_later_and_the_opened_one(
+    tmp_path: Path, tab: BrowserTab, query: str
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    names = "[...document.querySelectorAll('button[data-at]')].map(one => one.dataset.at).join()"
+    body = "document.querySelector('.opened .payload')?.textContent.includes('event 3')"
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_events([f"event {number}".encode() for number in range(5)], routing_key="k")
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/streams/nyc/f/events{query}")
+        tab.wait_for(f"{names} === '0#0=4,0#0=3,0#0=2,0#0=1,0#0=0'")
+        steps = tab.run("history.length")
+        tab.run("document.querySelectorAll('button[data-at]')[1].click()")
+        tab.wait_for(body)
+        assert tab.run("history.length") == steps
+        address = tab.run("location.href")
+        with manager.create_writer("nyc/f") as writer:
+            writer.write_events([b"a later event"] * 3, routing_key="k")
+        tab.open(f"{url}/streams")
+        tab.open(address)
+        tab.wait_for(body)
+        assert tab.run(names) == "0#0=4,0#0=3,0#0=2,0#0=1,0#0=0"
+        tab.run("document.querySelectorAll('button[data-at]')[1].click()")
+        assert "open=" not in tab.run("location.href")
