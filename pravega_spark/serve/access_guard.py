@@ -30,8 +30,10 @@ _OPEN_PATHS: Final = frozenset({"/ping", "/v1/health/liveness", "/v1/health/read
 _OPEN_PAGE: Final = "/api/docs"
 _DATA_FOLDERS: Final = ("/v1/", "/api/", "/metrics")
 """All else is the page itself, which holds no data: what it shows it asks for with the token."""
-_HEAD_FOLDERS: Final = ("/v1/", "/metrics", "/ping")
-"""What answers HEAD as GET; the answers of the page's own API may last as long as the page."""
+_HEAD_FOLDERS: Final = ("/v1/", "/api/", "/metrics", "/ping")
+"""What answers HEAD as GET, but for _LIVE."""
+_LIVE: Final = "/api/live"
+"""An answer that lasts as long as its page."""
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -77,7 +79,8 @@ class AccessGuard:
             return
         if scope["path"].startswith("/v1/") and scope["path"].endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}  # as Pravega's command line asks
-        if scope["method"] == "HEAD" and scope["path"].startswith(_HEAD_FOLDERS):
+        path = scope["path"]
+        if scope["method"] == "HEAD" and path.startswith(_HEAD_FOLDERS) and path != _LIVE:
             await self._answer({**scope, "method": "GET"}, receive, _without_body(send_guarded))
             return
         if scope["method"] in _READS:

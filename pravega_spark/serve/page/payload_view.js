@@ -61,7 +61,7 @@ const bytesOf = (row) => (row.base64 === null ? new TextEncoder().encode(row.tex
 /** One line of a payload, for a list. */
 export function beginning(row) {
   if (row.unread) return h("span", { class: "muted" }, row.unread);
-  if (row.text === null) return h("code", {}, hex(bytesOf(row).slice(0, 16)).slice(8, 56).trim(), " …");
+  if (row.text === null) return h("code", {}, hex(bytesOf(row).slice(0, 16)).slice(8, 56).trim(), bytesOf(row).length > 16 || row.is_cut ? " …" : "");
   return h("code", {}, row.text.slice(0, 200), row.text.length > 200 || row.is_cut ? " …" : "");
 }
 
@@ -77,7 +77,7 @@ export function payload(row, extra = []) {
   return h("div", {},
     h("p", { class: "buttons" },
       choice("Payload as", views.map(([name]) => [name, name]), views[0][0], (name) => shown.replaceChildren(views.find(([each]) => each === name)[1]())),
-      row.text !== null && copyButton("Copy", row.text), extra,
+      row.text !== null && copyButton(row.is_cut ? `Copy the first ${format.bytes(bytesOf(row).length)}` : "Copy", row.text), extra,
       row.is_cut && h("span", { class: "muted small" }, `the first ${format.bytes(bytesOf(row).length)} of ${format.bytes(row.size_bytes)}`)),
     shown);
 }

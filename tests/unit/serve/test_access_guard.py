@@ -230,7 +230,8 @@ def test_a_long_header_block_is_refused_and_one_of_the_longest_passes(client: Te
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/scopes", "/v1/scopes/nyc/streams/f", "/ping", "/v1/scopes/x"]
+    "path",
+    ["/v1/scopes", "/v1/scopes/nyc/streams/f", "/ping", "/v1/scopes/x", "/api/streams", "/api/x"],
 )
 def test_head_answers_as_get_without_a_body(client: TestClient, path: str) -> None:
     expected, answer = client.get(path), client.head(path)

@@ -192,3 +192,25 @@ def test_the_address_of_the_newest_events_shows_the_same_ones_later_and_the_open
         assert tab.run(names) == "0#0=4,0#0=3,0#0=2,0#0=1,0#0=0"
         tab.run("document.querySelectorAll('button[data-at]')[1].click()")
         assert "open=" not in tab.run("location.href")
+
+
+def test_a_payload_says_whether_more_of_it_is_there_than_is_shown_and_copied(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    with manager.create_writer("nyc/f") as writer:
+        for payload in (b"\xff\xfe\xfd\xfc", bytes([255] * 17), b"x" * 100_000, b"short"):
+            writer.write_event(payload, routing_key="k").result()
+    cell = "document.querySelectorAll('table.events tbody tr')[{}].cells[4].textContent"
+    buttons = "[...document.querySelectorAll('.opened button')].map(one => one.textContent)"
+    with page_server(tmp_path / "root") as url:
+        tab.open(f"{url}/streams/nyc/f/events")
+        tab.wait_for(f"{ROWS} === 4")
+        assert tab.run(cell.format(3)) == "ff fe fd fc"
+        assert tab.run(cell.format(2)) == "ff " * 16 + "…"
+        tab.run("document.querySelectorAll('button[data-at]')[0].click()")
+        tab.wait_for(f"{buttons}.includes('Copy')")
+        tab.open(f"{url}/streams/nyc/f/events?open=0%230%3D2")
+        tab.wait_for(f"{buttons}.some(one => one.startsWith('Copy the first 64'))")
