@@ -597,6 +597,7 @@ def test_a_first_look_believes_no_silence_behind_a_clock_that_proves_wrong(
             for clock in (behind, world.clock):
                 clock.sleep(6)
             writer.write_events([EVENT] * 60, routing_key="a")
+            writer.flush()
             row = client.get("/api/streams/nyc/f").json()["row"]
     assert row["events_per_second"] == pytest.approx(10, rel=0.01)
     found = client.get("/api/streams/nyc/f/traffic?last=15m").json()
