@@ -14,6 +14,7 @@ import pyarrow as pa
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.base import Entry, PutOutcome, Store, WrappedStore
 from pravega_spark.errors import StoreError
+from pravega_spark.primitives.process_locks import new_rlock
 
 PUT, GET, LIST, DELETE = KINDS = ("PUT", "GET", "LIST", "DELETE")
 """Kinds of requests, by which object stores bill: GET includes HEAD, PUT every write."""
@@ -92,7 +93,7 @@ class Meter:
         """Start the clock."""
         self._runtime, self._bounds = runtime, bounds
         self._began = runtime.monotonic()
-        self._lock = threading.Condition()
+        self._lock = threading.Condition(new_rlock())
         self._calls: Counter[str] = Counter()
         self._read_bytes = self._written_bytes = 0
         self._objects = set[str]()

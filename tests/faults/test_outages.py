@@ -125,7 +125,7 @@ def test_stopped_server_is_sat_out(
 ) -> None:
     """A stopped server accepts connections, so only time-outs show that it does not answer."""
     made = world(server, server.endpoint_url, retry_timeout="2 minutes", read_timeout="3 s")
-    sit_out(caplog, made, lambda: outages.stop(80 if IS_LONG else 7))
+    sit_out(caplog, made, lambda: outages.stop(80 if IS_LONG else 12))
     check_warnings(caplog, least=1)
 
 

@@ -133,7 +133,7 @@ class PageRun:
     def _command(self, words: list[str]) -> int:
         """Run a command of the package in this process: a job starts no Spark of its own."""
         match words:
-            case ["make", target]:
+            case ["make", target, *variables] if all("=" in each for each in variables):
                 return 0 if f"\n{target}:" in (REPOSITORY / "Makefile").read_text() else 2
             case ["pravega-spark", *arguments]:
                 return cli.main(arguments)

@@ -48,6 +48,7 @@ OWN = {
     "event_writer": "The engine writes events.",
     "jobs": "A program: variables and messages are for it, and rules never ask for one.",
     "cli": "As for jobs.",
+    "benchmark": "As for jobs.",
     "spark": "As for jobs; how its own readers and its hash work are facts, and no rules of ours.",
 }
 """Why the engine may speak of what a room above it does; only of what `WORDS` lacks."""
