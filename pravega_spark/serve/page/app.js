@@ -47,9 +47,10 @@ function setState(kind, text) {
 
 /** Say what is wrong below the bar: the server or its storage is away, or has trouble. */
 function notice(text) {
-  const said = format.printable(lost || bare || text);
+  const [said, line] = [lost || bare || text, away.firstElementChild];
   away.hidden = !said;
-  if (away.firstElementChild.textContent !== said) away.firstElementChild.textContent = said; // a screen reader reads each change
+  // A screen reader reads each change.
+  if (line.textContent !== format.printable(said)) line.textContent = format.printable(said);
   away.querySelector("button").hidden = !lost && !bare;
 }
 
