@@ -58,7 +58,6 @@ class Warm:
     ) -> None:
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
-        logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
         schedulers.begin(schedulers.Scheduler(random.Random(0)))
         self._copies: list[Copy] = list(some_copies(copies, changed))
         gc.collect()
@@ -90,6 +89,7 @@ class Warm:
 
     def play(self, seed: int, without: Collection[str] = ()) -> Result:
         """Play a seed here; this process can play no other one."""
+        logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
         gc.disable()
         result = Result(seed)
         before = _cpu()
