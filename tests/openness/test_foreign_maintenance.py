@@ -177,7 +177,8 @@ def test_cleaned_log_is_readable_by_all_from_the_retention_mark(
 
     for snapshot in retained[retention_mark:]:
         rows = delta_engines.package_rows(story, snapshot)
-        assert rows.total() == story.rows[snapshot.version].total()
+        written = story.rows.get(snapshot.version)  # unknown within a write of several commits
+        assert written is None or rows.total() == written.total()
         assert delta_engines.deltalake_rows(story.table, snapshot.version) == rows
         assert delta_engines.duckdb_rows(story.table, snapshot.version) == rows
         assert delta_engines.spark_rows(spark, story.table, snapshot.version) == rows
