@@ -14,7 +14,15 @@ from deltalake import __version__ as version
 from bench.harness.dataset import EVENT
 from bench.peers import delta_readers, events
 from bench.peers.library import Library
-from bench.peers.peer import Found, Limit, folder_bytes, latency, rate, rows_then_aggregate
+from bench.peers.peer import (
+    A_WRITE_IS_A_COMMIT,
+    Found,
+    Limit,
+    folder_bytes,
+    latency,
+    rate,
+    rows_then_aggregate,
+)
 from bench.peers.processes import follow, writers
 
 _BY_DELTA_SPARK = "Spark reads and writes the same table by Delta Spark"
@@ -60,7 +68,7 @@ class DeltaRs(Library):
         "16 writers retry up to 10,000 times.",
     )
     cannot: ClassVar[Mapping[str, str]] = {
-        "pipelined": "a write is a commit: many events in one call are the transaction",
+        "pipelined": A_WRITE_IS_A_COMMIT,
         "spark_write": _BY_DELTA_SPARK,
         "spark_read": _BY_DELTA_SPARK,
         "backlog": _BY_DELTA_SPARK,

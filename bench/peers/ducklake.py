@@ -14,11 +14,13 @@ from bench.peers import environments, events
 from bench.peers.delta_readers import duckdb_with
 from bench.peers.library import Library
 from bench.peers.peer import (
+    A_WRITE_IS_A_COMMIT,
     Absent,
     Found,
     Limit,
     folder_bytes,
     latency,
+    no_spark,
     rate,
     rows_then_aggregate,
 )
@@ -41,11 +43,8 @@ class DuckLake(Library):
     cannot: ClassVar[Mapping[str, str]] = {
         "end_to_end": "a catalogue in a file of DuckDB belongs to one process: a reader in another "
         "cannot open it",
-        "pipelined": "a write is a commit: many events in one call are the transaction",
-        "spark_write": _BY_SPARK,
-        "spark_read": _BY_SPARK,
-        "backlog": _BY_SPARK,
-        "micro_batch": _BY_SPARK,
+        "pipelined": A_WRITE_IS_A_COMMIT,
+        **no_spark(_BY_SPARK),
         "to_delta": "its tables are not Delta's",
     }
 

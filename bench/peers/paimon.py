@@ -9,7 +9,15 @@ from typing import ClassVar
 
 from bench.peers import environments, events
 from bench.peers.library import Library
-from bench.peers.peer import Absent, Found, Limit, folder_bytes, quantiles
+from bench.peers.peer import (
+    A_WRITE_IS_A_COMMIT,
+    Absent,
+    Found,
+    Limit,
+    folder_bytes,
+    no_spark,
+    quantiles,
+)
 from bench.peers.processes import follow, writers
 from bench.peers.worker import Worker
 
@@ -55,11 +63,8 @@ class Paimon(Library):
         "polls each millisecond.",
     )
     cannot: ClassVar[Mapping[str, str]] = {
-        "pipelined": "a write is a commit: many events in one call are the transaction",
-        "spark_write": _BY_SPARK,
-        "spark_read": _BY_SPARK,
-        "backlog": _BY_SPARK,
-        "micro_batch": _BY_SPARK,
+        "pipelined": A_WRITE_IS_A_COMMIT,
+        **no_spark(_BY_SPARK),
         "to_delta": "its tables are not Delta's",
     }
 

@@ -15,6 +15,15 @@ Found = Mapping[str, float]
 """What one round found, by the names of its measure's figures."""
 
 
+A_WRITE_IS_A_COMMIT = "a write is a commit: many events in one call are the transaction"
+"""Why a table format has no pipelined writes."""
+
+
+def no_spark(reason: str) -> Mapping[str, str]:
+    """Return why a peer has none of the measures that go through Spark."""
+    return dict.fromkeys(("spark_write", "spark_read", "backlog", "micro_batch"), reason)
+
+
 class Absent(Exception):
     """A peer cannot be had here; the message says why."""
 

@@ -252,11 +252,11 @@ class RetryingStore(WrappedStore):
         self._retries.call(partial(self.inner.put, key, data, durable=durable))
 
     def put_many(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
-        """Create or overwrite the objects; after a failure all are sent again."""
+        """Create or overwrite the objects; after a failure each is sent again."""
         self._each(self.inner.put_many, lambda one: self.inner.put_many([one]), objects)
 
     def stage(self, objects: Sequence[tuple[str, bytes | pa.Buffer]]) -> None:
-        """Create the objects as the client does; after a failure all are sent again."""
+        """Create the objects as the client does; after a failure each is sent again."""
         self._each(self.inner.stage, lambda one: self.inner.stage([one]), objects)
 
     def _each(
