@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager
+from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.errors import StoreUnavailable
 from pravega_spark.serve import attention, live_updates
 from pravega_spark.serve.attention import Attention
@@ -120,6 +121,8 @@ def test_an_idle_viewer_gets_heartbeats_only(
     watch: CountedWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_updates, "_HEARTBEAT_SECONDS", 0.1)
+    now_ms = Runtime().now_ms()  # with the next minute, a row has one more point of its curve
+    monkeypatch.setattr(Runtime, "now_ms", lambda self: now_ms)
 
     async def look() -> None:
         live = live_of(watch)
