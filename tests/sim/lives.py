@@ -51,6 +51,7 @@ class Life(ABC):
     """What the program knows in its next life, as if it had it from outside."""
     scope: str
     """Where its streams, groups and tables are."""
+    group_name = "g"
     segments: int
     """Segments of the streams that it creates."""
     made: set[str]
@@ -68,8 +69,13 @@ class Life(ABC):
         return f"{self.scope}/u"
 
     @property
+    def bytes(self) -> str:
+        """The stream of bytes."""
+        return f"{self.scope}/b"
+
+    @property
     def group(self) -> str:
-        return f"{self.scope}/g"
+        return f"{self.scope}/{self.group_name}"
 
     @property
     def table(self) -> str:
