@@ -58,6 +58,8 @@ class Life(ABC):
     """The streams and tables that this life need not create any more."""
     package: Any
     """The module ``pravega_spark``."""
+    root: str
+    """The root's URL."""
 
     @property
     def stream(self) -> str:
@@ -114,10 +116,13 @@ class Life(ABC):
         operation: str,
         function: Callable[[], Any],
         *,
-        told: Callable[[Any], Any] = lambda value: None,
+        told: Any = lambda found: None,
         **arguments: Any,
     ) -> tuple[bool, Any]:
-        """Make a call of the package, record it, and return (whether it succeeded, its result)."""
+        """Make a call of the package, record it, and return (whether it succeeded, its result).
+
+        ``told`` makes of the result what the history has.
+        """
         call = self.begin(operation, **arguments)
         try:
             found = function()

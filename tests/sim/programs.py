@@ -17,13 +17,13 @@ class SimulatedLife(Life):
         self.name, self.author, self.lives = process.name, program.name, program.lives
         self.source, self.state, self.made = world.source, program.state, world.made
         self.scope, self.segments = "s", world.segments
-        self.package = process.package
+        self.package, self.root = process.package, ROOTS[world.is_disk]
 
     def module(self, path: str) -> Any:
         return self.process.copy.get(path)
 
     def manager(self) -> Any:
-        return self.package.StreamManager(ROOTS[self.world.is_disk])
+        return self.package.StreamManager(self.root)
 
     def now(self) -> int:
         return self.world.scheduler.now

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from tests.soak import records
+from tests.soak.rounds import CAST
 from tests.soak.running import Outcome, Run
 from tests.soak.storages import STORAGES
 
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("--storage", choices=sorted(STORAGES), default="disk", help="(disk)")
     parser.add_argument("--seed", type=int, help="decides programs and faults, not their times")
     parser.add_argument("--size", type=int, default=10, help="how much a round does (10)")
+    parser.add_argument("--cast", nargs="+", choices=list(CAST), default=list(CAST), help="(all)")
     parser.add_argument("--save", type=Path, help="a folder for the histories, compressed")
     parser.add_argument("--keep", action="store_true", help="record the run for the page")
     given = parser.parse_args()
@@ -31,10 +34,13 @@ def main() -> int:
         commit = records.clean_commit() if given.keep else ""
     except records.NotKept as why:
         parser.error(str(why))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes end, too
     seed = int(time.time()) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
-    outcome = Run(folder, given.storage, seed, given.size, save=given.save).run(given.minutes)
+    outcome = Run(folder, given.storage, seed, given.size, given.cast, given.save).run(
+        given.minutes
+    )
     _show(outcome)
     if given.keep:
         records.keep(record_of(outcome, commit))

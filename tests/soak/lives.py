@@ -80,12 +80,15 @@ class RealLife(Life):
         scope: str,
         state: Kept,
         seed: str,
+        folder: Path,
     ) -> None:
+        """``folder`` is its own, in all lives; it need not exist."""
         self._manager, self._history = manager, history
         self.author, self.lives, self.scope, self.state = author, lives, scope, state
         self.name = author if lives == 1 else f"{author}.{lives}"
         self.source = random.Random(f"{seed} {self.name}")
         self.segments, self.made = 2, set()
+        self.root, self.folder = manager.root, folder
 
     def module(self, path: str) -> Any:
         return importlib.import_module(f"pravega_spark.{path}")

@@ -34,7 +34,8 @@ def play(manager: StreamManager, round: Round, lives: int, played: Mapping[str, 
             state = Kept(round.state(author))
             if "over" in state:
                 return
-            life = RealLife(manager, history, author, lives, round.scope, state, str(round.seed))
+            given = (manager, history, author, lives, round.scope, state, str(round.seed))
+            life = RealLife(*given, round.kept(author))
             body(life)
             state["over"] = True
         except BaseException:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.harness import failpoints
+from tests.harness import failpoints, jvm
 from tests.soak.rounds import Round
 
 PROJECT = Path(__file__).parents[2]
@@ -41,14 +41,23 @@ class Played:
         name: str,
         root: str,
         options: Mapping[str, object],
+        environment: Mapping[str, str],
         folder: Path,
     ) -> None:
         self.name, self.lives = name, 0
         self._root, self._options = root, json.dumps(dict(options))
+        self._environment = jvm.clean_environment(
+            **environment, PYTHONPATH=str(PROJECT), PYSPARK_PYTHON=sys.executable
+        )
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[str] | None = None
-        self._may_die = False
+        self._may_die, self._began = False, 0.0
         self._lock = threading.Lock()
+
+    @property
+    def works(self) -> bool:
+        """Return whether this life has lasted for so long that it does more than to start."""
+        return time.monotonic() - self._began > (40.0 if self.name == "spark" else 4.0)
 
     @property
     def pid(self) -> int:
@@ -58,9 +67,9 @@ class Played:
     def start(self, visit: str = "") -> None:
         """Start its next life; with ``visit`` it is killed at a failpoint."""
         self.lives += 1
-        self._may_die = bool(visit)
+        self._may_die, self._began = bool(visit), time.monotonic()
         words = [self.name, self._root, self._options, str(self.lives)]
-        environment = {**os.environ, "PYTHONPATH": str(PROJECT), **failpoints.variables(visit)}
+        environment = {**self._environment, **failpoints.variables(visit)}
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.soak.process", *words],
@@ -88,6 +97,20 @@ class Played:
         with self._lock:
             self._may_die = True
             os.killpg(self.pid, signal.SIGKILL)
+
+    def kill_workers(self) -> int:
+        """Kill the Python workers of its Spark; return how many there were."""
+        return sum(
+            _kill(pid)
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if self._is_worker(pid)
+        )
+
+    def _is_worker(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            if pid != self.pid and os.getsid(pid) == self.pid:
+                return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
 
     def pause(self, seconds: float) -> None:
         """Stop it for a time."""
@@ -134,6 +157,13 @@ class Played:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+
+def _kill(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
 
 
 def _half(source: random.Random) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.sim.workloads import (
     transactions,
 )
 from tests.sim.workloads.mix import auditor
-from tests.soak import backups
+from tests.soak import backups, spark_programs
 
 SCOPES = 4
 """Scopes that rounds use in turn, each in a new life: a root stays as small as it can be."""
@@ -55,6 +55,10 @@ class Round:
     def state(self, author: str) -> Path:
         """Where a program keeps what its next life knows."""
         return Path(self.folder, f"round-{self.number}-{self.phase}-{author}.state")
+
+    def kept(self, author: str) -> Path:
+        """The folder of a program in this round."""
+        return Path(self.folder, f"round-{self.number}-{self.phase}-{author}.kept")
 
     def done(self, process: str) -> Path:
         """The file that a process makes when its programs have ended."""
@@ -134,8 +138,10 @@ CAST: Mapping[str, Programs] = {
         "r1": appends.reader,
         "a1": lambda size: backups.backup(max(1, size // 5)),
     },
+    "spark": {"d1": lambda size: spark_programs.query(max(2, size // 2))},
 }
 """By the process: its programs, each a thread."""
+WITHOUT_SPARK = tuple(name for name in CAST if name != "spark")
 AUDITOR = "upkeep"
 """The process that audits and clears; it is never killed."""
 STEADY = ("upkeep", "members")
@@ -155,8 +161,15 @@ def bodies(process: str, round: Round) -> dict[str, Body]:
 def audit(life: Life) -> None:
     """Read all that the round left."""
     life.made |= {life.stream, life.other, life.bytes}
+    life.call("settle", partial(_settle, life))
     auditor(life)
     byte_streams.byte_reader(1)(life)
+
+
+def _settle(life: Life) -> None:
+    result = life.manager().maintain(kinds=["transactions"], scopes=[life.scope], full=True)
+    if result.failures:
+        raise life.errors.StoreError(str(result.failures))
 
 
 def clear(life: Life) -> None:
@@ -164,8 +177,3 @@ def clear(life: Life) -> None:
     manager = life.manager()
     life.until_it_works(lambda: manager.delete_scope(life.scope, recursive=True))
     life.until_it_works(lambda: manager.maintain(full=True))
-
-
-def names(processes: Sequence[str]) -> list[str]:
-    """Return the programs of some processes."""
-    return [name for process in processes for name in CAST[process]]

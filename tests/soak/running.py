@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -88,11 +89,7 @@ class Run:
             stack.callback(strikes.join)
             stack.callback(self._ended.set)
             try:
-                while not self.outcome.broken and (
-                    self.outcome.rounds < rounds
-                    if rounds is not None
-                    else time.monotonic() - began < 60 * minutes
-                ):
+                while not self.outcome.broken and self._goes_on(began, minutes, rounds):
                     self._round(storage, processes)
                     self.collect(0)
             except Failed as failure:
@@ -106,13 +103,19 @@ class Run:
         (self.folder / "outcome.json").write_text(json.dumps(asdict(self.outcome), indent=1))
         return self.outcome
 
+    def _goes_on(self, began: float, minutes: float, rounds: int | None) -> bool:
+        played = self.outcome.rounds
+        if rounds is not None or played == 0:
+            return played < (rounds or 1)
+        return time.monotonic() - began < 60 * minutes
+
     def _prepare(self, storage: Storage) -> None:
         """Let what was deleted be gone soon: a day would be longer than the run."""
         with StreamManager(storage.root, storage_options=dict(storage.good_options)) as manager:
             manager.update_settings(grace="2 minutes", retain="2 minutes")
 
     def _processes(self, storage: Storage) -> dict[str, Played]:
-        where = (storage.root, storage.options, self.folder)
+        where = (storage.root, storage.options, storage.environment, self.folder)
         return {name: Played(name, *where) for name in self.cast}
 
     # Rounds
@@ -164,19 +167,27 @@ class Run:
         source = random.Random(f"strikes {self.outcome.seed}")
         mortal = [process for name, process in processes.items() if name not in STEADY]
         kinds = [*("kill", "kill", "pause"), *storage.faults]
+        if "spark" in processes:
+            kinds.append("workers of Spark killed")
         while not self._ended.wait(source.uniform(*BETWEEN)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue
-                kind = source.choice(kinds)
-                if kind == "kill":
-                    source.choice(mortal).kill()
-                elif kind == "pause":
-                    self.counts["pause"] += 1
-                    source.choice(mortal).pause(source.uniform(0.2, 3.0))
-                else:
+                kind, struck = source.choice(kinds), [p for p in mortal if p.works]
+                if kind in ("kill", "pause"):
+                    if not struck:
+                        continue
+                    process = source.choice(struck)
+                    if kind == "kill":
+                        process.kill()
+                    else:
+                        self.counts["pause"] += 1
+                        process.pause(source.uniform(0.2, 3.0))
+                elif kind in storage.faults:
                     self.counts[kind] += 1
                     storage.faults[kind](source)
+                else:
+                    self.counts[kind] += processes["spark"].kill_workers()
 
     # Verdicts
 
@@ -190,7 +201,7 @@ class Run:
             (self._save / name).write_bytes(gzip.compress(text.encode(), mtime=0))
         round.recorded.unlink()
         for path in self.folder.glob(f"round-{round.number}-play-*"):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         self._count(calls_of(text))
         command = [sys.executable, "-m", "tests.sim.check", str(round.history)]
         check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT)

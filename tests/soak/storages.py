@@ -28,6 +28,8 @@ class Storage:
 
     root: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of the processes: it names the storage for Spark."""
     good_options: Mapping[str, Any] = field(default_factory=dict)
     """Those of whoever looks from outside: past the faults."""
     faults: Mapping[str, Callable[[random.Random], None]] = field(default_factory=dict)
@@ -79,11 +81,11 @@ def s3(folder: Path, counts: Counter[str], seed: int) -> Iterator[Storage]:
 
             return play
 
-        options = {**server.options, "retry_timeout": "20 s", "read_timeout": "5 s"}
         yield Storage(
             f"s3://{server.bucket}/root",
-            {**options, "endpoint_url": network.url},
-            options,
+            {"retry_timeout": "20 s", "read_timeout": "5 s"},
+            {**server.environment, "AWS_ENDPOINT_URL": network.url},
+            server.options,
             {
                 "connections cut": of(Network.CUT),
                 "connections reset": of(Network.REFUSE),
