@@ -16,7 +16,7 @@ from pravega_spark import StreamManager
 from tests.sim.history import Call, History
 from tests.sim.lives import Life, is_refusal
 
-LONGEST_WAIT = 2.0
+LONGEST_WAIT = 1.0
 """Seconds: what a simulated process waits for is shorter here, where seconds pass."""
 
 

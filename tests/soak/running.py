@@ -221,7 +221,7 @@ class Run:
                 self.outcome.events += len(call.arguments["events"])
             elif call.operation == "commit":
                 self.outcome.transactions += 1
-                self.outcome.events += staged[call.arguments["transaction"]]
+                self.outcome.events += staged.get(call.arguments["transaction"], 0)
 
     def collect(self, ready: int | None) -> None:
         """Take the verdicts that are there; with None wait for all."""
