@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.__main__ import record_of as of_seeds
+from tests.sim.running import Result
 from tests.soak import records
 from tests.soak.__main__ import record_of
 from tests.soak.records import BEGIN, END, PAGE, Record, load, written
@@ -34,6 +36,16 @@ def test_record_of_a_run_has_the_promises_that_it_broke() -> None:
     record = record_of(outcome, "c1")
     assert (record.what, record.hours) == ("processes on S3", 0.5)
     assert record.broken == ["order: of k"]
+
+
+def test_record_of_seeds_counts_their_calls_and_faults() -> None:
+    covered = {"outcome write ok": 3, "outcome read fail": 2, "fault kill": 1, "pair a & b": 9}
+    results = [Result(seed, calls=10, simulated_seconds=1_800, coverage=covered) for seed in (1, 2)]
+    record = of_seeds(results, ["seed 1: once: twice\nagain"], "c1")
+    assert (record.what, record.hours) == ("simulator (its own hours)", 1.0)
+    assert record.done == {"seeds": 2, "calls": 10, "storage calls": 20}
+    assert record.faults == {"kill": 2}
+    assert record.broken == ["seed 1: once: twice"]
 
 
 def test_run_of_a_tree_with_changes_is_not_recorded(
