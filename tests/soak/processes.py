@@ -127,7 +127,8 @@ class Played:
             if status is None:
                 return
             if status != -signal.SIGKILL or not (self._killed or self._visit):
-                raise Failed(f"{self.name} ended with {status}: {self.log}")
+                last = self.log.read_text().strip().rpartition("\n")[2]
+                raise Failed(f"{self.name} ended with {status}: {last} ({self.log})")
             faults["kill" if self._killed else "kill at a failpoint"] += 1
             self._close()
             visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if _half(source) else ""

@@ -97,6 +97,8 @@ class Run:
                     self.collect(0)
             except Failed as failure:
                 self.outcome.broken.append(str(failure))
+                stack.close()  # nobody records any more
+                self.check(self._told(self.outcome.rounds))
         self.collect(None)
         self.outcome.minutes = round((time.monotonic() - began) / 60, 1)
         self.outcome.faults = dict(sorted(self.counts.items()))
@@ -125,9 +127,7 @@ class Run:
 
     def _round(self, storage: Storage, processes: Mapping[str, Played]) -> None:
         """Play, audit and clear, and have the history checked."""
-        number = self.outcome.rounds
-        seed = self.outcome.seed * 1_000_003 + number
-        round = Round(number, "play", str(self.folder), seed, self.size)
+        round = self._told(self.outcome.rounds)
         self._calm(storage, False)
         self._phase(round, processes)
         self._calm(storage, True)
@@ -137,6 +137,11 @@ class Run:
         self._phase(replace(round, phase="clear"), auditor)
         self._measure(storage, processes)
         self.outcome.rounds += 1
+
+    def _told(self, number: int) -> Round:
+        """Return what processes are told of a round."""
+        seed = self.outcome.seed * 1_000_003 + number
+        return Round(number, "play", str(self.folder), seed, self.size)
 
     def _phase(self, round: Round, processes: Mapping[str, Played]) -> None:
         size, since = 0, time.monotonic()
@@ -199,6 +204,8 @@ class Run:
 
     def check(self, round: Round) -> None:
         """Write the history and start the check of it: the next round need not wait."""
+        if not round.recorded.exists():
+            return  # it has failed before anything was recorded, or after its check
         text = joined(round.recorded, seed=round.seed, storage=self.outcome.storage)
         round.history.write_text(text)
         if self._save is not None:
