@@ -74,14 +74,18 @@ def _done(calls: Sequence[Recorded]) -> Counter[tuple[str, str]]:
 
 
 def _rolled(root: str, path: Path, seed: int, **reached: str) -> None:
-    """Upgrade one place after the other, take all back, and upgrade one again."""
+    """Upgrade one place after the other, take all back, and upgrade one again.
+
+    The first one is killed, so that its readers are in the group when it is; others as drawn.
+    """
     dice = random.Random(seed)
     with Fleet(root, path, seed, PLACES, **reached) as fleet:
         fleet.work()
+        kill_after: int | None = dice.randint(1, 80)
         for release, places in ((NEW, range(PLACES)), (OLD, range(PLACES)), (NEW, (0,))):
             for place in places:
-                kill_after = dice.choice((None, dice.randint(1, 80)))
                 fleet.replace(place, release, kill_after=kill_after)
+                kill_after = dice.choice((None, dice.randint(1, 80)))
         fleet.work()
         fleet.stop()
         fleet.audit()
