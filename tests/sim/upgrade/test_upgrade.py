@@ -14,6 +14,7 @@ from tests.harness.s3_server import S3Server
 from tests.harness.tiers import only_long, sized
 from tests.sim import porcupine_runs
 from tests.sim.checkers import everything
+from tests.sim.checkers.violations import Violation
 from tests.sim.history import joined
 from tests.sim.recorded import Recorded, calls_of
 from tests.sim.upgrade.fleet import NEW, OLD, Fleet
@@ -58,7 +59,13 @@ def _judged(root: str, path: Path, seed: int, **reached: str) -> None:
     """Let a fleet be upgraded; its history breaks no promise, and both releases did everything."""
     _rolled(root, path, seed, **reached)
     text = joined(path, seed=seed)
-    everything.check(text)
+    kept = path.with_suffix(".jsonl")
+    kept.write_text(text)
+    try:
+        everything.check(text)
+    except Violation as violation:
+        where = f"FIRST_UPGRADE={seed}, its history {kept}: {violation}"
+        raise Violation(violation.promise, where) from violation
     refused, _ = porcupine_runs.judged_texts({f"upgrade {seed}": text})
     assert refused == []
     calls = calls_of(text)
