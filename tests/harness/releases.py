@@ -35,6 +35,12 @@ def environment(version: str, *more: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
+def sources(version: str) -> str:
+    """Return the text of all modules of that release."""
+    modules = sorted(Path(_unpacked(version).name).rglob("*.py"))
+    return "".join(module.read_text(encoding="utf-8") for module in modules)
+
+
 def start_release(version: str, script: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a script under that release, with its output piped; the caller ends it."""
     return subprocess.Popen(

@@ -14,6 +14,7 @@ from tests.harness.s3_server import S3Server
 from tests.harness.tiers import only_long, sized
 from tests.sim import porcupine_runs
 from tests.sim.checkers import everything
+from tests.sim.checkers.violations import Violation
 from tests.sim.history import joined
 from tests.sim.recorded import Recorded, calls_of
 from tests.sim.upgrade.fleet import NEW, OLD, Fleet
@@ -58,7 +59,13 @@ def _judged(root: str, path: Path, seed: int, **reached: str) -> None:
     """Let a fleet be upgraded; its history breaks no promise, and both releases did everything."""
     _rolled(root, path, seed, **reached)
     text = joined(path, seed=seed)
-    everything.check(text)
+    kept = path.with_suffix(".jsonl")
+    kept.write_text(text)
+    try:
+        everything.check(text)
+    except Violation as violation:
+        where = f"FIRST_UPGRADE={seed}, its history {kept}: {violation}"
+        raise Violation(violation.promise, where) from violation
     refused, _ = porcupine_runs.judged_texts({f"upgrade {seed}": text})
     assert refused == []
     calls = calls_of(text)
@@ -74,14 +81,18 @@ def _done(calls: Sequence[Recorded]) -> Counter[tuple[str, str]]:
 
 
 def _rolled(root: str, path: Path, seed: int, **reached: str) -> None:
-    """Upgrade one place after the other, take all back, and upgrade one again."""
+    """Upgrade one place after the other, take all back, and upgrade one again.
+
+    The first one is killed, so that its readers are in the group when it is; others as drawn.
+    """
     dice = random.Random(seed)
     with Fleet(root, path, seed, PLACES, **reached) as fleet:
         fleet.work()
+        kill_after: int | None = dice.randint(1, 80)
         for release, places in ((NEW, range(PLACES)), (OLD, range(PLACES)), (NEW, (0,))):
             for place in places:
-                kill_after = dice.choice((None, dice.randint(1, 80)))
                 fleet.replace(place, release, kill_after=kill_after)
+                kill_after = dice.choice((None, dice.randint(1, 80)))
         fleet.work()
         fleet.stop()
         fleet.audit()
