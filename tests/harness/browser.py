@@ -68,6 +68,7 @@ class BrowserTab:
         self._rest = b""
         self._number = 0
         self._session: str | None = None
+        self._held: list[str] = []
         self.requests: list[str] = []
         self.problems: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
@@ -125,6 +126,24 @@ class BrowserTab:
             self.run(f"{AXE.read_text()}; null")
         found: list[str] = self.run(FAULTS)
         return found
+
+    def let_copy(self, url: str) -> None:
+        """Let the pages of a server write the clipboard, and read it."""
+        wanted = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+        self._call("Browser.grantPermissions", origin=url, permissions=wanted)
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)  # else it reads none
+
+    @contextmanager
+    def held(self, pattern: str) -> Iterator[None]:
+        """Hold back the requests to addresses of a pattern, such as ``*/api/live*``, meanwhile."""
+        self._held.clear()
+        self._call("Fetch.enable", patterns=[{"urlPattern": pattern}])
+        try:
+            yield
+        finally:
+            for request in self._held:
+                self._call("Fetch.continueRequest", requestId=request)
+            self._call("Fetch.disable")
 
     def save_to(self, folder: Path) -> None:
         """Keep what the page lets its user save in a folder."""
@@ -184,6 +203,8 @@ class BrowserTab:
         kind, given = message.get("method"), message.get("params", {})
         if kind == "Network.requestWillBeSent":
             self.requests.append(given["request"]["url"])
+        elif kind == "Fetch.requestPaused":
+            self._held.append(given["requestId"])
         elif kind == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(given["exceptionDetails"])[:600])
         elif kind == "Log.entryAdded" and given["entry"]["level"] == "error":
