@@ -19,7 +19,6 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import (
     Damaged,
@@ -563,7 +562,7 @@ def _entries_page(state: TableState, wanted: KeyBounds, limit: int) -> EntriesPa
             if is_alive(change, expired_us):
                 rows.append(_entry(state, key, change, SHOWN_BYTES))
     except Damaged as error:
-        lost = said(command_line_advice(str(error)), state.snapshot.stream.store.url)
+        lost = said(error, state.snapshot.stream.store.url)
         following = _after_damage(state, wanted.low if last is None else last)
     return EntriesPage(
         entries=rows,

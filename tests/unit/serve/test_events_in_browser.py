@@ -12,6 +12,7 @@ import pytest
 from pravega_spark import KeyValueTableConfiguration, StreamConfiguration, StreamManager
 from tests.harness.browser import BrowserTab, browser_tab, needs_browser
 from tests.harness.page_server import page_server
+from tests.harness.tcp_proxy import Network, tcp_proxy
 from tests.harness.web_world import TOKEN
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -93,10 +94,7 @@ def test_events_are_walked_opened_searched_and_saved(
         click = "[...document.querySelectorAll('.opened button')].find(b => b.textContent === '{}')"
         tab.run(f"{click.format('Download')}.click()")
         name = tmp_path / f"nyc-f-{place.replace('#', '-').replace(':', '-')}.bin"
-        for _ in range(600):
-            if name.exists() and name.stat().st_size:
-                break
-            tab.run("new Promise(done => setTimeout(done, 50))")
+        tab.until(lambda: name.exists() and name.stat().st_size > 0)
         assert json.loads(name.read_text())["n"] == int(place.partition(":")[2])
         tab.run(f"{click.format('bytes')}.click()")
         assert tab.run("document.querySelector('.opened .payload').textContent")[:6] == "000000"
@@ -247,6 +245,36 @@ def test_a_key_that_nobody_can_type_is_found_by_what_the_page_shows_and_copies(
             tab.write(name)
             tab.press("Enter")
             tab.wait_for(f"{names}.join('|') === {json.dumps(name)}")
+
+
+def test_a_download_that_stalls_says_so_and_can_be_tried_again(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    size = 8 << 20
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_event(b"x" * size, "k").result()
+    (saved := tmp_path / "saved").mkdir()
+    tab.save_to(saved)
+    button = "[...document.querySelectorAll('button')].find(one => one.textContent === 'Download')"
+    said = f"{button}.parentElement.querySelector('.problem').textContent"
+    with page_server(tmp_path / "root") as upstream, tcp_proxy(upstream) as proxy:
+        tab.open(f"{proxy.url}/streams/nyc/f/events?open=0%230%3D0")
+        tab.wait_for(f"!!{button}")
+        before = tab.received_bytes
+        proxy.network = Network.SLOW
+        tab.run(f"{button}.click()")
+        tab.until(lambda: tab.received_bytes > before + 200_000)
+        proxy.network = Network.STALL
+        tab.wait_for(f"/The download broke off after [0-9.]+ [KM]iB. Try again./.test({said})")
+        assert list(saved.iterdir()) == []
+        proxy.network = Network.GOOD
+        tab.run(f"{button}.click()")
+        file = saved / "nyc-f-0-0-0.bin"
+        tab.until(lambda: file.exists() and file.stat().st_size == size)
+        assert tab.run(said) == ""
 
 
 COPIED = "navigator.clipboard.readText()"
