@@ -65,11 +65,14 @@ class _Handler(BaseHTTPRequestHandler):
             xml = f"<Error><Code>{fault.code}</Code><Message>m</Message>{fault.details}</Error>"
             self._answer(fault.status, [("Content-Type", "application/xml")], xml.encode())
             return
-        status, headers, content = self._forward(body)
-        if fault == LOSE_ANSWER:
-            self.close_connection = True
-            return
-        self._answer(status, headers, content)
+        try:
+            status, headers, content = self._forward(body)
+            if fault != LOSE_ANSWER:
+                self._answer(status, headers, content)
+                return
+        except (OSError, http.client.HTTPException):  # the server is down, or the client is gone
+            pass
+        self.close_connection = True
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
 

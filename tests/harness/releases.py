@@ -26,9 +26,19 @@ def _unpacked(version: str) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def environment(version: str) -> dict[str, str]:
-    """Return the variables with which Python, and what it starts, imports that release."""
-    return {**os.environ, "PYTHONPATH": _unpacked(version).name, "PYTHONSAFEPATH": "1"}
+def environment(version: str, *more: Path) -> dict[str, str]:
+    """Return the variables with which Python, and what it starts, imports that release.
+
+    ``more`` are folders of other modules, such as that of the tests.
+    """
+    path = os.pathsep.join((_unpacked(version).name, *map(str, more)))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def sources(version: str) -> str:
+    """Return the text of all modules of that release."""
+    modules = sorted(Path(_unpacked(version).name).rglob("*.py"))
+    return "".join(module.read_text(encoding="utf-8") for module in modules)
 
 
 def start_release(version: str, script: str, *arguments: object) -> subprocess.Popen[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy
 from tests.sim.history import History
+from tests.sim.lives import is_refusal
 from tests.sim.processes import Host, Process
 from tests.sim.scheduler import Pace, Scheduler
 from tests.sim.storage import Bucket, Weather, disk_store, s3_store
@@ -211,26 +212,6 @@ class World:
         self._in_flight[call.number] = operation
         return OpenCall(self, process, operation, call)
 
-    def call(
-        self,
-        process: Process,
-        operation: str,
-        function: Callable[[], Any],
-        *,
-        told: Callable[[Any], Any] = lambda value: None,
-        **arguments: Any,
-    ) -> tuple[bool, Any]:
-        """Make a call of the package, record it, and return (whether it succeeded, its result)."""
-        call = self.begin(process, operation, **arguments)
-        try:
-            found = function()
-            recorded = told(found)
-        except process.copy.get("errors").PravegaSparkError as error:
-            call.ended_with(error)
-            return False, error
-        call.ok(recorded)
-        return True, found
-
     def ended(self, number: int, operation: str, outcome: str) -> None:
         self._in_flight.pop(number, None)
         self.coverage[f"outcome {operation} {outcome}"] += 1
@@ -238,15 +219,6 @@ class World:
     def wait(self, seconds: float) -> None:
         """Have the present simulated thread wait, in true time."""
         self.scheduler.wait(int(seconds * 1e9))
-
-
-_REFUSALS = (
-    "ConditionFailed", "FencingTokenMismatch", "WriterFenced", "StreamSealed", "TxnFailed",
-    "ConditionalTableUpdate", "ScaleConflict", "HeldBySubscriber", "InvalidInput", "NotFound",
-    "TruncatedData", "ReinitializationRequired", "IllegalState", "StoreFull", "StoreReadOnly",
-)  # fmt: skip
-"""Errors, with those below them, that say that nothing was done. After any other the call is open:
-it may have its effect later."""
 
 
 class OpenCall:
@@ -265,7 +237,7 @@ class OpenCall:
 
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""
-        if any(kind.__name__ in _REFUSALS for kind in type(error).__mro__):
+        if is_refusal(error):
             self.failed(error)
         else:
             self._ended(type(error).__name__)

@@ -5,35 +5,33 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import OTHER, STREAM, cut_of, position_of, stream_of
-
-GROUP = "s/g"
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, position_of, stream_of
 
 
 def member(name: str, acknowledge: str, seconds: float) -> Body:
     """Return a program that reads in the group for a time, each life as a reader of its own."""
 
     def body(life: Life) -> None:
-        stream_of(life), stream_of(life, OTHER)
-        draw, manager = life.world.source, life.manager()
+        stream_of(life), stream_of(life, life.other)
+        draw, manager = life.source, life.manager()
         group = life.until_it_works(
             lambda: manager.create_reader_group(
-                GROUP, [STREAM], acknowledge=acknowledge, checkpoint_interval="10 s"
+                life.group, [life.stream], acknowledge=acknowledge, checkpoint_interval="10 s"
             )
         )
-        until = life.world.scheduler.now + int(seconds * 1e9)
+        until = life.now() + int(seconds * 1e9)
         session = 0
-        while life.world.scheduler.now < until:
+        while life.now() < until:
             session += 1
             reader_id = f"{life.name}-{session}"
             joined, reader = life.call(
                 "join",
                 partial(group.create_reader, reader_id, lease="10 s"),
-                group=GROUP,
+                group=life.group,
                 reader=reader_id,
                 acknowledge=acknowledge,
-                streams=[STREAM],
+                streams=[life.stream],
             )
             if not joined:
                 life.wait(1.0)
@@ -43,20 +41,20 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 life,
                 reader,
                 reader_id,
-                min(until, life.world.scheduler.now + int(draw.choice((5, 60)) * 1e9)),
+                min(until, life.now() + int(draw.choice((5, 60)) * 1e9)),
             )
 
     return body
 
 
 def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
-    who = {"group": GROUP, "reader": reader_id}
-    draw = life.world.source
-    while life.world.scheduler.now < until:
+    who = {"group": life.group, "reader": reader_id}
+    draw = life.source
+    while life.now() < until:
         is_done, found = life.call(
             "next",
             lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
-            told=_told,
+            told=partial(_told, life.stream),
             **who,
         )
         if not is_done and isinstance(found, life.errors.ReinitializationRequired):
@@ -72,11 +70,11 @@ def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
 
 def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> None:
     """Read and acknowledge by transactions that write one event for each that was read."""
-    who, draw, state = {"group": GROUP, "reader": reader_id}, life.world.source, life.program.state
-    writer = None
-    while life.world.scheduler.now < until:
+    who, draw, state = {"group": life.group, "reader": reader_id}, life.source, life.state
+    told, writer = partial(_told, life.stream), None
+    while life.now() < until:
         try:
-            writer = writer or life.manager().create_joint_writer([OTHER])
+            writer = writer or life.manager().create_joint_writer([life.other])
             transaction = writer.begin_transaction(readers=[reader])
         except life.errors.ReinitializationRequired:
             break
@@ -85,26 +83,29 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
             life.wait(1.0)
             continue
         state["number"] = state.setdefault("number", 0) + 1
-        name = f"{life.program.name}-{state['number']}"
+        name = f"{life.author}-{state['number']}"
         reads, staged = [], []
         is_good = True
         for _ in range(draw.randint(1, 3)):
             is_good, found = life.call(
-                "next", partial(reader.read_next_event, timeout=0.5), told=_told, **who
+                "next",
+                partial(reader.read_next_event, timeout=0.5),
+                told=told,
+                **who,
             )
             if not is_good:
                 break
             if found.event is not None:
                 text = found.event.data.decode()
-                reads.append([STREAM, text])
+                reads.append([life.stream, text])
                 staged.append([None, f"{name}.{text}"])
         try:
             for _, event in staged:
-                transaction.write_event(OTHER, event)
+                transaction.write_event(life.other, event)
         except life.errors.PravegaSparkError:
             is_good = False
         if staged:
-            life.call("stage", lambda: None, transaction=name, streams={OTHER: staged})
+            life.call("stage", lambda: None, transaction=name, streams={life.other: staged})
         if is_good and draw.random() < 0.8:
             life.call("commit", transaction.commit, transaction=name, reads=reads)
         else:
@@ -114,13 +115,13 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
         life.call("expire", lambda: None, **who)
 
 
-def _told(found: Any) -> Any:
+def _told(stream: str, found: Any) -> Any:
     if found.checkpoint is not None:
         return {"checkpoint": found.checkpoint}
     event = found.event
     if event is None:
         return None
-    return {"stream": STREAM, "position": position_of(event), "event": event.data.decode()}
+    return {"stream": stream, "position": position_of(event), "event": event.data.decode()}
 
 
 def checkpointer(rounds: int) -> Body:
@@ -130,11 +131,11 @@ def checkpointer(rounds: int) -> Body:
         stream_of(life)
         manager = life.manager()
         for number in range(rounds):
-            life.wait(life.world.source.choice((1.0, 10.0)))
+            life.wait(life.source.choice((1.0, 10.0)))
             name = f"{life.name}-{number}"
 
             def checkpoint(name: str = name) -> Any:
-                future = manager.reader_group(GROUP).initiate_checkpoint(name)
+                future = manager.reader_group(life.group).initiate_checkpoint(name)
                 try:
                     return future.result(30.0)
                 except TimeoutError:
@@ -143,6 +144,6 @@ def checkpointer(rounds: int) -> Body:
             def told(found: Any) -> Any:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
 
-            life.call("checkpoint", checkpoint, told=told, group=GROUP, name=name)
+            life.call("checkpoint", checkpoint, told=told, group=life.group, name=name)
 
     return body

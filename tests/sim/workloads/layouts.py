@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import STREAM, cut_of, stream_of
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, stream_of
 
 
 def scaler(rounds: int) -> Body:
     """Return a program that splits and merges segments."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             life.wait(draw.choice((0.2, 3.0)))
             segments = sorted(life.until_it_works(stream.segments), key=lambda s: s.key_range.low)
@@ -29,7 +29,7 @@ def scaler(rounds: int) -> Body:
             def scale(seal: Any = seal, ranges: Any = ranges) -> Any:
                 return stream.scale(seal, ranges)
 
-            life.call("scale", scale, stream=STREAM)
+            life.call("scale", scale, stream=life.stream)
 
     return body
 
@@ -38,7 +38,7 @@ def truncator(rounds: int) -> Body:
     """Return a program that truncates at tails that it has seen."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             cut = life.until_it_works(stream.tail)
             life.wait(draw.choice((0.2, 3.0, 20.0)))
@@ -47,7 +47,7 @@ def truncator(rounds: int) -> Body:
                 stream.truncate(cut)
                 return stream.head()
 
-            life.call("truncate", truncate, told=cut_of, stream=STREAM, cut=cut_of(cut))
+            life.call("truncate", truncate, told=cut_of, stream=life.stream, cut=cut_of(cut))
 
     return body
 
@@ -56,7 +56,7 @@ def upkeep(rounds: int) -> Body:
     """Return a program that compacts, sweeps and maintains, by hand and as a round."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         manager = life.manager()
         kinds = {
             "compact": lambda: stream.compact(include_newest=True, target=100_000_000),
@@ -68,6 +68,6 @@ def upkeep(rounds: int) -> Body:
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 5.0, 60.0, 600.0)))
             name = draw.choice(list(kinds))
-            life.call(name, kinds[name], stream=STREAM)
+            life.call(name, kinds[name], stream=life.stream)
 
     return body

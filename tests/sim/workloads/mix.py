@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.sim.programs import Body, Life, Program
+from tests.sim.lives import Body, Life
+from tests.sim.programs import Program
 from tests.sim.workloads import appends, groups, layouts, retention, tables, transactions
-from tests.sim.workloads.common import OTHER, STREAM, read_all, record_layout
+from tests.sim.workloads.common import read_all, record_layout
 from tests.sim.world import World
 
 Maker = Callable[[], Body]
@@ -58,8 +59,8 @@ def play(world: World) -> None:
 def auditor(life: Life) -> None:
     """Read all when all is calm."""
     life.wait(100.0)
-    for name in (STREAM, OTHER):
-        if name in life.world.made:
+    for name in (life.stream, life.other):
+        if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))

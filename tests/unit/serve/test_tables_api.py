@@ -13,11 +13,10 @@ from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.snapshot import table_snapshot
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.serve import tables as serve_tables
 from pravega_spark.values.names import table_log
 from tests.harness.fake_runtime import SkippingRuntime
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import new_manager, web_client
 
@@ -359,13 +358,13 @@ def test_too_many_changes_after_the_fold_are_said_and_not_read(
 def test_the_calls_of_a_page_do_not_grow_with_the_table() -> None:
     def calls(entries: int) -> tuple[int, int]:
         store = MemoryStore()
-        manager = manager_on(store)
+        manager = manager_over(store)
         manager.create_scope("nyc")
         table_of({f"{n:06}": f"value {n}" for n in range(entries)}, manager)
         fold_table(manager)
         put(manager, {"000001": "changed"})
         spy = Spy(store)
-        with web_client(manager_on(spy)) as client:
+        with web_client(manager_over(spy)) as client:
             get(client, f"{TABLE}/entries")
             first = len(spy.calls)
             page = get(client, f"{TABLE}/entries", prefix=f"{entries // 2:06}"[:5])
