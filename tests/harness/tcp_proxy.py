@@ -58,6 +58,7 @@ class TcpProxy:
                 client, _ = self._listener.accept()
                 self.connections += 1
                 thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+                self._threads = [one for one in self._threads if one.is_alive()]
                 self._threads.append(thread)
                 thread.start()
 
@@ -72,7 +73,6 @@ class TcpProxy:
             _reset(client)
             return
         answers = threading.Thread(target=self._forward, args=(server, client, True), daemon=True)
-        self._threads.append(answers)
         answers.start()
         self._forward(client, server, False)
         answers.join()

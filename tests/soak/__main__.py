@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tests.soak import records
-from tests.soak.rounds import CAST
+from tests.soak.rounds import AUDITOR, CAST
 from tests.soak.running import Outcome, Run
 from tests.soak.storages import STORAGES
 
@@ -38,12 +38,12 @@ def main() -> int:
     seed = int(time.time()) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
-    outcome = Run(folder, given.storage, seed, given.size, given.cast, given.save).run(
-        given.minutes
-    )
+    cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
+    run = Run(folder, given.storage, seed, given.size, cast, given.save)
+    outcome = run.run(given.minutes)
     _show(outcome)
     if given.keep:
-        records.keep(record_of(outcome, commit))
+        records.keep(record_of(outcome, commit, folder))
     if outcome.broken:
         print("\n".join(outcome.broken))
         print(f"histories and logs are in {folder}")
@@ -59,8 +59,8 @@ def _show(outcome: Outcome) -> None:
         print(f"{name:>20} {json.dumps(getattr(outcome, name))}")
 
 
-def record_of(outcome: Outcome, commit: str) -> records.Record:
-    """Return what is kept of a run."""
+def record_of(outcome: Outcome, commit: str, folder: Path) -> records.Record:
+    """Return what is kept of a run in a folder."""
     done = {name: getattr(outcome, name) for name in ("rounds", "calls", "events", "transactions")}
     done |= {f"histories judged by {judge}": count for judge, count in outcome.judged.items()}
     return records.Record(
@@ -70,7 +70,8 @@ def record_of(outcome: Outcome, commit: str) -> records.Record:
         round(outcome.minutes / 60, 2),
         done,
         outcome.faults,
-        [found.partition("\n")[0] for found in outcome.broken],
+        [found.replace(f"{folder}/", "").partition("\n")[0] for found in outcome.broken],
+        {name: records.thinned(values) for name, values in sorted(outcome.series.items())},
     )
 
 

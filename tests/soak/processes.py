@@ -26,7 +26,7 @@ DEADLY = (
 )
 """Failpoints at which a process that follows a killed one may be killed itself."""
 STUCK = 240.0
-"""Seconds after which a phase that has not ended is a failure."""
+"""Seconds in which nobody records anything, after which a phase that has not ended is a failure."""
 
 
 class Failed(Exception):
@@ -51,7 +51,7 @@ class Played:
         )
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[str] | None = None
-        self._may_die, self._began = False, 0.0
+        self._visit, self._killed, self._began = "", False, 0.0
         self._lock = threading.Lock()
 
     @property
@@ -67,7 +67,7 @@ class Played:
     def start(self, visit: str = "") -> None:
         """Start its next life; with ``visit`` it is killed at a failpoint."""
         self.lives += 1
-        self._may_die, self._began = bool(visit), time.monotonic()
+        self._visit, self._killed, self._began = visit, False, time.monotonic()
         words = [self.name, self._root, self._options, str(self.lives)]
         environment = {**self._environment, **failpoints.variables(visit)}
         with self.log.open("a") as log:
@@ -95,7 +95,7 @@ class Played:
     def kill(self) -> None:
         """Kill it with all that it has started."""
         with self._lock:
-            self._may_die = True
+            self._killed = True
             os.killpg(self.pid, signal.SIGKILL)
 
     def kill_workers(self) -> int:
@@ -126,9 +126,10 @@ class Played:
             status = self._process.poll()
             if status is None:
                 return
-            if status != -signal.SIGKILL or not self._may_die:
-                raise Failed(f"{self.name} ended with {status}: {self.log}")
-            faults["kill"] += 1
+            if status != -signal.SIGKILL or not (self._killed or self._visit):
+                last = self.log.read_text().strip().rpartition("\n")[2]
+                raise Failed(f"{self.name} ended with {status}: {last} ({self.log})")
+            faults["kill" if self._killed else "kill at a failpoint"] += 1
             self._close()
             visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if _half(source) else ""
             self.start(visit)
@@ -143,7 +144,7 @@ class Played:
         if self._process is None:
             return
         with self._lock:
-            self._may_die = True
+            self._killed = True
             assert self._process.stdin is not None
             try:
                 self._process.stdin.close()

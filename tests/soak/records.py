@@ -11,7 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 
 from tests.harness.page_examples import REPOSITORY
 
@@ -40,6 +42,8 @@ class Record:
     """How many of each kind."""
     broken: list[str] = field(default_factory=list)
     """What was wrong, each in one line."""
+    used: dict[str, list[float]] = field(default_factory=dict)
+    """Files, and memory, descriptors and threads of processes at rest, over time."""
 
 
 def clean_commit() -> str:
@@ -56,6 +60,13 @@ def _git(*words: str) -> str:
         ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     return done.stdout
+
+
+def thinned(values: Sequence[float], most: int = 16) -> list[float]:
+    """Return at most so many means of as many stretches of a series."""
+    count = min(most, len(values))
+    ends = [round(number * len(values) / count) for number in range(count + 1)]
+    return [round(mean(values[a:b]), 1) for a, b in pairwise(ends)]
 
 
 def today() -> str:
@@ -90,8 +101,8 @@ def written(page: str, records: Sequence[Record]) -> str:
 
 
 def _rows(records: Sequence[Record]) -> Iterable[str]:
-    yield "| what ran | hours | what it did | faults | what was wrong | last run |\n"
-    yield "| --- | --- | --- | --- | --- | --- |\n"
+    yield "| what ran | hours | what it did | faults | what was wrong | at rest | last run |\n"
+    yield "| --- | --- | --- | --- | --- | --- | --- |\n"
     for what in dict.fromkeys(record.what for record in records):
         mine = [record for record in records if record.what == what]
         last = mine[-1]
@@ -102,9 +113,19 @@ def _rows(records: Sequence[Record]) -> Iterable[str]:
             _counted(record.done for record in mine),
             _counted(record.faults for record in mine),
             "; ".join(broken) if broken else "nothing",
+            "; ".join(_quarters(last.used)) or "not measured",
             f"{last.day}, {last.commit}",
         )
         yield f"| {' | '.join(cells)} |\n"
+
+
+def _quarters(used: dict[str, list[float]]) -> Iterable[str]:
+    """Say how much was used in the second quarter, and in the last one."""
+    for name, values in used.items():
+        quarter = len(values) // 4
+        if quarter:
+            second, last = mean(values[quarter : 2 * quarter]), mean(values[-quarter:])
+            yield f"{name}: {second:,.0f}, then {last:,.0f}"
 
 
 def _counted(counts: Iterable[dict[str, int]]) -> str:

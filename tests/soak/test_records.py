@@ -11,7 +11,7 @@ from tests.sim.__main__ import record_of as of_seeds
 from tests.sim.running import Result
 from tests.soak import records
 from tests.soak.__main__ import record_of
-from tests.soak.records import BEGIN, END, PAGE, Record, load, written
+from tests.soak.records import BEGIN, END, PAGE, Record, load, thinned, written
 from tests.soak.running import Outcome
 
 
@@ -23,19 +23,28 @@ def test_page_has_the_kept_records() -> None:
 
 def test_runs_of_a_kind_are_one_row_with_their_sums() -> None:
     one = Record("a", "2026-01-01", "c1", 0.5, {"calls": 1_000}, {"kill": 2})
-    other = Record("a", "2026-01-02", "c2", 1.0, {"calls": 500}, {"pause": 1}, ["x: y"])
+    used = {"p.threads": [9.0, 4.0, 5.0, 6.0], "files": [1.0]}
+    other = Record("a", "2026-01-02", "c2", 1.0, {"calls": 500}, {"pause": 1}, ["x: y"], used)
     page = written(f"above\n{BEGIN}old\n{END}below\n", [one, other])
-    assert "| a | 1.5 | calls: 1,500 | kill: 2, pause: 1 | x: y | 2026-01-02, c2 |" in page
+    assert "| a | 1.5 | calls: 1,500 | kill: 2, pause: 1 | x: y | p.threads: 4, then 6 | " in page
+    assert "| 2026-01-02, c2 |" in page
     assert page.startswith("above\n")
     assert page.endswith(f"{END}below\n")
     assert "old" not in page
 
 
 def test_record_of_a_run_has_the_promises_that_it_broke() -> None:
-    outcome = Outcome("s3", 1, minutes=30.0, calls=7, broken=["order: of k\nagain: command"])
-    record = record_of(outcome, "c1")
+    outcome = Outcome("s3", 1, minutes=30.0, calls=7, series={"files": [1.0, 2.0]})
+    outcome.broken = ["/x/round-1.jsonl: order: of k\nagain: command /x/round-1.jsonl"]
+    record = record_of(outcome, "c1", Path("/x"))
     assert (record.what, record.hours) == ("processes on S3", 0.5)
-    assert record.broken == ["order: of k"]
+    assert record.broken == ["round-1.jsonl: order: of k"]
+    assert record.used == {"files": [1.0, 2.0]}
+
+
+def test_series_of_a_night_is_kept_in_sixteen_means() -> None:
+    assert thinned([float(n) for n in range(32)]) == [2 * n + 0.5 for n in range(16)]
+    assert thinned([1.0, 2.0]) == [1.0, 2.0]
 
 
 def test_record_of_seeds_counts_their_calls_and_faults() -> None:

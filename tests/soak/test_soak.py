@@ -56,7 +56,9 @@ def test_history_that_breaks_a_promise_is_kept_with_the_command_that_judges_it(
 def test_process_that_ends_by_itself_fails_the_soak_and_names_its_log(tmp_path: Path) -> None:
     (tmp_path / "round-0-play-n1.state").write_text('{"round": "no number"}')
     outcome = Run(tmp_path, "disk", seed=1, size=1, cast=["writers"]).run(minutes=0.0, rounds=1)
-    assert outcome.broken == [f"writers ended with 3: {tmp_path / 'writers.log'}"]
+    (told,) = outcome.broken
+    assert told.startswith("writers ended with 3: TypeError: ")
+    assert told.endswith(f" ({tmp_path / 'writers.log'})")
     assert "round 0, program n1" in (tmp_path / "writers.log").read_text()
 
 

@@ -215,8 +215,7 @@ export function eventsView(scope, stream) {
       shown.element),
     begin(signal) {
       load();
-      const timer = setInterval(() => { if (shown.isGone && !document.hidden) check(); }, 10000);
-      signal.addEventListener("abort", () => clearInterval(timer));
+      shown.repeat(() => (shown.isGone ? check() : load()), signal);
     },
     onLive(kind, data) { if (kind === "gone" && data.streams.includes(`${scope}/${stream}`)) check(); },
     onRows(changed) {

@@ -129,7 +129,8 @@ export function streamView(scope, stream) {
       load();
       traffic.begin(signal);
       new ResizeObserver(drawSegments).observe(grid);
-      const timer = setInterval(() => { if (body.isGone) load(); else if (problem !== null) drawTrouble(); else panels.age(); }, 10000);
+      body.repeat(load, signal);
+      const timer = setInterval(() => { if (problem !== null) drawTrouble(); else if (!body.isGone) panels.age(); }, 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },
     reload: load,

@@ -41,3 +41,16 @@ def test_the_page_of_a_stream_that_is_lost_keeps_what_it_showed_and_says_so(
         folder.with_name("away").rename(folder)
         tab.wait_for(f"{tiles}.includes('7 readable events')")
         tab.wait_for("document.querySelector('.problem.card') === null")
+        chips = "[...document.querySelectorAll('.head .chip')].map(one => one.textContent).join()"
+        assert tab.run(chips) == "active"
+        assert "What is shown is of" not in tab.run(TEXT)
+        tab.wait_for(f"{TEXT}.includes('Recent history')")
+
+        tab.open(f"{url}/streams")  # and the list says so as it happens, too
+        row = "document.querySelector('tr[data-stream=\"a/fast\"]')"
+        tab.wait_for(f"{row}?.cells[4].textContent === '7' && !{row}.querySelector('.chip')")
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        folder.rename(folder.with_name("away"))
+        tab.wait_for(f"{row}.querySelector('.chip')?.textContent === 'damaged'")
+        folder.with_name("away").rename(folder)
+        tab.wait_for(f"{row}.cells[4].textContent === '7' && !{row}.querySelector('.chip')")
