@@ -79,6 +79,7 @@ class Working:
         self.known: dict[str, Any] = {}
         self.last: Any = None
         self.cuts: dict[str, Any] = {}
+        self.has_grown = self.has_subscribed = False
         self.verbs: tuple[Callable[[], None], ...] = (
             *(
                 self.plain,
@@ -274,11 +275,13 @@ class Working:
         self.written("rows", found)
 
     def grow(self) -> None:
-        """Add a column, while others write and read rows without it; one place does."""
-        schema = self.manager.schemas(TYPED)[-1].schema
-        grown = StreamSchema.from_ddl(f"{schema}, more_{self.name.replace('-', '_')} int")
-        if str(grown).count("more_") < 6 and self.name not in self.known:
-            self.known[self.name] = self.manager.update_stream(TYPED, schema=grown)
+        """Add a column, while others write and read rows without it; each process one."""
+        if not self.has_grown:
+            self.has_grown = True
+            schema = self.manager.schemas(TYPED)[-1].schema
+            column = self.name.replace("-", "_")
+            grown = StreamSchema.from_ddl(f"{schema}, {column} int")
+            self.manager.update_stream(TYPED, schema=grown)
 
     # ---------------------------------------------------------------------------- transactions
 
@@ -541,8 +544,8 @@ class Working:
         who = {"stream": STREAM, "subscriber": f"needs-{self.place}"}
         stream = self.manager.stream(STREAM)
         head = stream.head()
-        if "subscribed" not in self.known:
-            self.known["subscribed"] = True
+        if not self.has_subscribed:
+            self.has_subscribed = True
             self.process.ask(
                 "subscribe", lambda: stream.subscribe(who["subscriber"]), **who, cut=cut_of(head)
             )
