@@ -15,8 +15,10 @@ from pravega_spark import (
     ScalingPolicy,
     StreamConfiguration,
     StreamManager,
+    StreamSchema,
 )
-from pravega_spark.engine.log.snapshot import KNOWN_FEATURES
+from pravega_spark.engine.log import snapshot
+from pravega_spark.engine.stream import records
 from pravega_spark.maintenance.auto import VARIABLE
 from tests.harness.folder_state import folder_state
 from tests.harness.releases import run_release, sources
@@ -108,7 +110,7 @@ def test_each_row_is_held_by_a_test_that_runs_the_release(kind: str) -> None:
 def test_the_release_knows_every_feature_and_domain_that_the_page_does_not_name() -> None:
     """What a later change adds comes into a table of the page, with its trial."""
     text, page = sources("0.1.0"), PAGE.read_text()
-    for feature in KNOWN_FEATURES:
+    for feature in snapshot.KNOWN_FEATURES:
         assert f'"{feature}"' in text or f"`{feature}`" in page, feature
     domains = {re.split(r"\.<", cell.strip("`"))[0] for cell in rows("domains", FORMAT)}
     assert len(domains) > 20
@@ -175,6 +177,49 @@ def test_copy_that_was_brought_up_to_date_is_refused(
     assert found.startswith("IllegalState")
     assert "a complete backup" in found
     assert folder_state(copy) == state
+
+
+LATER = """
+for call in (
+    lambda: list(manager.read("s/later")),
+    lambda: manager.create_writer("s/later").write_event(b"old", "k").result(),
+    lambda: manager.truncate_stream("s/later", "latest"),
+    lambda: manager.scale_stream("s/later", [0], [(0.0, 0.5), (0.5, 1.0)]),
+    lambda: manager.sweep_stream("s/later", grace=0, retain=0),
+    lambda: manager.create_reader_group("s/of-later", ["s/later"]),
+    lambda: manager.seal_stream("s/later"),
+):
+    attempt(call)
+print(manager.maintain(full=True).failures)
+"""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("what", ["feature", "format"])
+def test_stream_of_a_later_release_is_refused_by_what_is_unknown(
+    manager: StreamManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Whatever a later release adds: 0.1.0 was built to refuse it."""
+    schema = StreamSchema.from_ddl("item string")
+    with monkeypatch.context() as later:
+        if what == "feature":
+            known = snapshot.KNOWN_FEATURES | {"pravega-later"}
+            later.setattr(snapshot, "KNOWN_FEATURES", known)
+            features = [*snapshot.COLUMNS_PROTOCOL["writerFeatures"], "pravega-later"]
+            later.setitem(snapshot.COLUMNS_PROTOCOL, "writerFeatures", features)
+        else:
+            later.setattr(records, "FORMAT", 2)
+        manager.create_stream("s/later", StreamConfiguration(schema=schema))
+    state = folder_state(tmp_path / "root/s/later")
+    *found, failures = attempts(manager, LATER)
+    assert len(found) == 7
+    name = "pravega-later" if what == "feature" else "format 2"
+    for line in [*found, failures]:
+        assert name in line, line
+        assert "s/later" in line
+    assert {line.partition(" ")[0] for line in found} <= {"ForeignTable", "CorruptLog"}
+    assert folder_state(tmp_path / "root/s/later") == state
+    assert attempts(manager, 'attempt(lambda: len(list(manager.read("s/t"))))') == ["3"]
 
 
 # -------------------------------------------------------------------------- what it does not know

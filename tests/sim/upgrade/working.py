@@ -31,7 +31,7 @@ from pravega_spark import (
 from pravega_spark.cli import main
 from pravega_spark.errors import PravegaSparkError, ReinitializationRequired
 from tests.sim.history import SharedHistory
-from tests.sim.recording import Processes, cut_of, position_of, version_of
+from tests.sim.recording import Processes, cut_of, ended, position_of, version_of
 
 STREAM, OTHER, TYPED, STATE, TABLE = "s/t", "s/u", "s/rows", "s/state", "s/k"
 GROUP, PROCESSING = "s/g", "s/p"
@@ -79,8 +79,17 @@ class Working:
         self.known: dict[str, Any] = {}
         self.last: Any = None
         self.cuts: dict[str, Any] = {}
+        self.has_grown = self.has_subscribed = False
         self.verbs: tuple[Callable[[], None], ...] = (
-            *(self.plain, self.batch, self.named, self.named, self.expecting, self.fenced),
+            *(
+                self.plain,
+                self.burst,
+                self.batch,
+                self.named,
+                self.named,
+                self.expecting,
+                self.fenced,
+            ),
             *(self.transaction, self.aborted, self.joint, self.rows),
             *(self.put, self.change, self.get, self.scan, self.update_state, self.fetch),
             *(self.read, self.read_other, self.next, self.next, self.next, self.processing),
@@ -143,10 +152,29 @@ class Working:
         events = [self.event(key) for _ in range(3)]
         self.written("plain", self.process.write(writer, self.name, STREAM, events))
 
+    def burst(self) -> None:
+        """Write without waiting, so that processes offer their batches to one another."""
+        writer = self.handle("plain", lambda: self.manager.create_writer(STREAM))
+        open_writes = []
+        for _ in range(12):
+            key, event = self.event(self.key())
+            call = self.process.history.invoke(
+                self.name, "write", stream=STREAM, writer=self.name, events=[[key, event]]
+            )
+            open_writes.append((call, writer.write_event(event, key)))
+        for call, future in open_writes:
+            try:
+                pointer = future.result()
+            except PravegaSparkError as error:
+                ended(call, error)
+                self.written("plain", error)
+            else:
+                call.ok([position_of(pointer)])
+
     def written(self, name: str, found: Any) -> None:
         """A writer whose write failed is opened anew."""
         if isinstance(found, PravegaSparkError):
-            self.handles.pop(name)
+            self.handles.pop(name, None)
 
     def named(self) -> None:
         """Write the next event of the place's id, whichever release wrote those before."""
@@ -234,6 +262,8 @@ class Working:
         writer = self.handle("rows", lambda: self.manager.create_writer(TYPED))
         key, event = self.event(self.key())
         row = {"item": event, "number": self.number}
+        if self.place == "0":
+            self.grow()
         found = self.process.ask(
             "write",
             lambda: writer.write_event(row, key).result(),
@@ -243,6 +273,15 @@ class Working:
             events=[[key, event]],
         )
         self.written("rows", found)
+
+    def grow(self) -> None:
+        """Add a column, while others write and read rows without it; each process one."""
+        if not self.has_grown:
+            self.has_grown = True
+            schema = self.manager.schemas(TYPED)[-1].schema
+            column = self.name.replace("-", "_")
+            grown = StreamSchema.from_ddl(f"{schema}, {column} int")
+            self.manager.update_stream(TYPED, schema=grown)
 
     # ---------------------------------------------------------------------------- transactions
 
@@ -505,8 +544,8 @@ class Working:
         who = {"stream": STREAM, "subscriber": f"needs-{self.place}"}
         stream = self.manager.stream(STREAM)
         head = stream.head()
-        if "subscribed" not in self.known:
-            self.known["subscribed"] = True
+        if not self.has_subscribed:
+            self.has_subscribed = True
             self.process.ask(
                 "subscribe", lambda: stream.subscribe(who["subscriber"]), **who, cut=cut_of(head)
             )
