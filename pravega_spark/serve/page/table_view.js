@@ -1,7 +1,7 @@
 // One key-value table: its entries by key, one entry with its value, and the changes of the log.
 
 import { unlessAbsent } from "./absent.js";
-import { card, h, table } from "./dom.js";
+import { ago, card, h, table } from "./dom.js";
 import { get } from "./server.js";
 import { address, field, lookedText, lostRows, open, opener, pager } from "./events_view.js";
 import { beginning, copyButton, downloadButton, payload } from "./payload_view.js";
@@ -56,7 +56,7 @@ function entries(page, base, path, query, onToggle) {
     page.lost && h("p", { class: "problem" }, page.lost),
     page.entries.length ? table(["Key", "Value", ["Size", "num"], "Version", ["Changed", "num"]], page.entries.map((row) => [
       opener(keyOf(row), entryDetails(row, base, path, page.version), (isOpen) => onToggle(row.id, isOpen), row.id), beginning(row), format.bytes(row.size_bytes),
-      h("code", {}, row.version), format.ago(row.timestamp_ms)]), { class: "events" })
+      h("code", {}, row.version), ago(row.timestamp_ms)]), { class: "events" })
       : h("p", { class: "empty" }, page.next ? "None so far." : "No entry is here."),
     h("p", { class: "pager" }, h("span", {}, `Version ${format.count(page.version)}${wasSo}; looked at ${format.plural(page.looked, "entry").replace("entrys", "entries")}.`),
       page.next && h("a", { href: address(path, { ...query, version: page.version, after: page.next }), "data-link": true }, "Next page")),
@@ -70,7 +70,7 @@ function changes(page, base, path, kept, onToggle) {
     page.changes.length ? table(["Key", "Change", "Value", ["Size", "num"], "Version", ["When", "num"]], page.changes.map((row) => [
       opener(keyOf(row), entryDetails(row, base, path), (isOpen) => onToggle(`${row.segment}=${row.offset}`, isOpen), `${row.segment}=${row.offset}`),
       h("span", { class: `chip ${row.is_removal ? "bad" : "good"}` }, row.is_removal ? "removed" : "put"),
-      row.is_removal ? "" : beginning(row), row.is_removal ? "" : format.bytes(row.size_bytes), h("code", {}, row.version), format.ago(row.timestamp_ms)]), { class: "events" })
+      row.is_removal ? "" : beginning(row), row.is_removal ? "" : format.bytes(row.size_bytes), h("code", {}, row.version), ago(row.timestamp_ms)]), { class: "events" })
       : h("p", { class: "empty" }, page.is_done ? "No change is here: older ones were folded into the entries." : "None so far."),
     pager(page, path, kept, Boolean(kept.id)),
   ];

@@ -364,6 +364,20 @@ def test_the_address_of_the_newest_events_shows_the_same_ones_later_and_the_open
         tab.run("document.querySelectorAll('button[data-at]')[1].click()")
         assert "open=" not in tab.run("location.href")
 
+        # From here on it goes on as a page of the newest events does.
+        tab.run("document.querySelector('.filters input[type=search]').value = 'event 2'")
+        tab.run("document.querySelector('.filters button').click()")
+        tab.wait_for(f"{names} === '0#0=2'")
+        tab.open(address)
+        tab.wait_for(body)
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        with manager.create_writer("nyc/f") as writer:
+            writer.write_event(b"the last event", "k").result()
+        newer = "document.querySelector('.head button')"
+        tab.wait_for(f"!{newer}.hidden")
+        tab.run(f"{newer}.click()")
+        tab.wait_for(f"{names}.startsWith('0#0=8,0#0=7,')")
+
 
 def test_a_payload_says_whether_more_of_it_is_there_than_is_shown_and_copied(
     tmp_path: Path, tab: BrowserTab
