@@ -57,7 +57,7 @@ class Played:
     @property
     def works(self) -> bool:
         """Return whether this life has lasted for so long that it does more than to start."""
-        return time.monotonic() - self._began > (40.0 if self.name == "spark" else 4.0)
+        return time.monotonic() - self._began > (60.0 if self.name == "spark" else 4.0)
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONF = {
-    "spark.master": "local[2]",
+    "spark.master": "local[2,4]",  # a task is tried again, as on a cluster
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -74,6 +75,7 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
     try:
         writing.processAllAvailable()
     except Exception:  # Spark's, Java's or py4j's, by what was killed: the batch may come later
+        traceback.print_exc()
         call.ended_with(TimeoutError())
     else:
         call.ok()
@@ -90,6 +92,7 @@ def _read(life: Life, spark: SparkSession) -> None:
         frame = spark.read.format("pravega").options(**options).load(life.stream)
         found = frame.select("segment_id", "offset", "routing_key", "event").collect()
     except Exception:  # as above, and where the head has moved meanwhile
+        traceback.print_exc()
         call.ended_with(TimeoutError())
         return
     rows = [[str(row[0]), row[1], row[2], _text(row[3])] for row in sorted(found)]
