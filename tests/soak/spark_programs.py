@@ -67,7 +67,7 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
     """Give the query a file, and wait until it has written all that it was given."""
     name, keys = f"{life.author}-{number}", life.source.sample(KEYS, 2)
     pairs = [[key, f"{name}.{n}"] for n, key in enumerate(keys)]
-    life.call("stage", lambda: None, transaction=name, streams={life.stream: pairs})
+    staged = life.begin("stage", transaction=name, streams={life.stream: pairs})
     call = life.begin("commit", transaction=name)
     aside = folder / f"{number}.aside"
     aside.write_text("".join(f"{key} {event}\n" for key, event in pairs))
@@ -78,6 +78,7 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
         traceback.print_exc()
         call.ended_with(TimeoutError())
     else:
+        staged.ok()
         call.ok()
 
 
