@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -142,8 +143,8 @@ class Fleet:
             before.done()
             before.stop()
         else:
-            while before.process.poll() is None and self.lines() < lines + kill_after:
-                pass
+            while self.all_run() and self.lines() < lines + kill_after:
+                time.sleep(0.01)
             assert before.process.poll() is None, before.said()
             before.kill()
         after = self.members[place] = self.started(place, release)
@@ -153,6 +154,10 @@ class Fleet:
         for member in self.members:
             if member is not after:
                 member.done()
+
+    def all_run(self) -> bool:
+        """Whether no process has ended by itself: ``done`` says why one has."""
+        return all(member.process.poll() is None for member in self.members)
 
     def lines(self) -> int:
         return self.history.read_bytes().count(b"\n")

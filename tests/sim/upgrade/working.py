@@ -93,27 +93,14 @@ class Working:
         self.cuts: dict[str, Any] = {}
         self.has_grown = self.has_subscribed = False
         self.verbs: tuple[Callable[[], None], ...] = (
-            *(
-                self.plain,
-                self.burst,
-                self.batch,
-                self.named,
-                self.named,
-                self.expecting,
-                self.fenced,
-            ),
-            *(self.transaction, self.aborted, self.joint, self.rows, self.secret),
+            *(self.plain, self.burst, self.batch, self.named, self.named),
+            *(self.expecting, self.fenced, self.rows, self.secret),
+            *(self.transaction, self.aborted, self.joint, self.processing),
             *(self.put, self.change, self.get, self.scan, self.update_state, self.fetch),
-            *(self.read, self.read_other, self.next, self.next, self.next, self.processing),
-            *(self.checkpoint, self.scale, self.truncate, self.release, self.retain),
-            *(
-                self.compact,
-                self.sweep,
-                self.maintain,
-                self.note,
-                self.watermark,
-                self.append_bytes,
-            ),
+            *(self.read, self.read_other, self.next, self.next, self.next, self.checkpoint),
+            *(self.scale, self.truncate, self.release, self.retain),
+            *(self.compact, self.sweep, self.maintain),
+            *(self.note, self.watermark, self.append_bytes),
         )
 
     def round(self) -> None:
