@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import (
+    KeyValueTableConfiguration,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfiguration,
@@ -31,6 +32,7 @@ HELD = {
     "refused": {
         "the text of a reader's position": f"{HERE}::test_position",
         "the note of `stream append --writer-id`": f"{HERE}::test_appended_note",
+        "the [life](FORMAT.md#lives) of a stream": f"{HERE}::test_drawn_life",
         "a copy that `backup(update=True)` brings up to date": f"{HERE}::test_copy",
     },
     "unknown": {
@@ -177,6 +179,41 @@ def test_copy_that_was_brought_up_to_date_is_refused(
     assert found.startswith("IllegalState")
     assert "a complete backup" in found
     assert folder_state(copy) == state
+
+
+METADATA = """
+from pravega_spark.spark.source import PravegaDataSource
+def rows(name):
+    source = PravegaDataSource({"root": sys.argv[1], "metadata": name})
+    reader = source.reader(source.schema())
+    return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+for name in sys.argv[2:]:
+    attempt(lambda: rows(name) > 0)
+attempt(lambda: [event.data.decode() for event in manager.read("s/again")])
+attempt(lambda: manager.key_value_table("s/k").get("a").value.decode())
+"""
+TABLES = ("Streams", "StreamInfo", "Segments", "Epochs", "Settings", "Storage", "KeyValueTables")
+
+
+@pytest.mark.check
+def test_drawn_life_fails_one_metadata_table_alone(manager: StreamManager) -> None:
+    strings = KeyValueTableConfiguration(key_type="string")
+    for _ in range(2):
+        if manager.stream_exists("s/again"):
+            manager.seal_stream("s/again")
+            manager.delete_stream("s/again")
+            manager.delete_key_value_table("s/k")
+        manager.create_stream("s/again")
+        manager.create_key_value_table("s/k", strings)
+    with manager.create_writer("s/again") as writer:
+        writer.write_event(b"new", "k").result()
+    with manager.key_value_table("s/k") as table:
+        table.put("a", "1").result()
+    *tables, events, value = attempts(manager, METADATA, *TABLES)
+    found = dict(zip(TABLES, tables, strict=True))
+    assert re.match(r"ArrowInvalid Value \d+ too large", found.pop("StreamInfo"))
+    assert set(found.values()) == {"True"}
+    assert (events, value) == ("['new']", "1")
 
 
 LATER = """

@@ -24,9 +24,6 @@ from tests.soak.processes import PROJECT, STUCK, Failed, Played
 from tests.soak.rounds import AUDITOR, CAST, STEADY, Round
 from tests.soak.storages import STORAGES, Storage
 
-BETWEEN = 1.0, 5.0
-"""Seconds from one fault to the next."""
-
 _GOOD = "break no promise", "are linearizable"
 """Ends of lines that the check says of a good history."""
 
@@ -177,10 +174,10 @@ class Run:
         """Strike again and again: processes, and what the storage's faults are."""
         source = random.Random(f"strikes {self.outcome.seed}")
         mortal = [process for name, process in processes.items() if name not in STEADY]
-        kinds = [*("kill", "kill", "pause"), *storage.faults]
+        kinds = [*(("kill", "kill", "pause") * (2 if storage.faults else 1)), *storage.faults]
         if "spark" in processes:
             kinds.append("workers of Spark killed")
-        while not self._ended.wait(source.uniform(*BETWEEN)):
+        while not self._ended.wait(source.uniform(*storage.between)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue

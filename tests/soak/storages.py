@@ -34,6 +34,8 @@ class Storage:
     """Those of whoever looks from outside: past the faults."""
     faults: Mapping[str, Callable[[random.Random], None]] = field(default_factory=dict)
     """Each lasts some seconds, and returns at its end."""
+    between: tuple[float, float] = (1.0, 5.0)
+    """Seconds from one fault to the next."""
     set_calm: Callable[[bool], None] = lambda is_calm: None
     """Ends and begins what happens to single requests."""
 
@@ -76,7 +78,7 @@ def s3(folder: Path, counts: Counter[str], seed: int) -> Iterator[Storage]:
         def of(state: Network) -> Callable[[random.Random], None]:
             def play(dice: random.Random) -> None:
                 network.network = state
-                time.sleep(dice.uniform(0.2, 3.0))
+                time.sleep(dice.uniform(0.1, 1.5))
                 network.network = Network.GOOD
 
             return play
@@ -92,8 +94,9 @@ def s3(folder: Path, counts: Counter[str], seed: int) -> Iterator[Storage]:
                 "network slow": of(Network.SLOW),
                 "network stalls": of(Network.STALL),
                 "server killed": lambda dice: outages.kill(dice.uniform(0.0, 2.0)),
-                "server stopped": lambda dice: outages.stop(dice.uniform(0.5, 4.0)),
+                "server stopped": lambda dice: outages.stop(dice.uniform(0.5, 3.0)),
             },
+            (2.0, 8.0),
             set_calm,
         )
 

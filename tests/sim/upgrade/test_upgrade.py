@@ -86,7 +86,8 @@ def _rolled(root: str, path: Path, seed: int, **reached: str) -> None:
     The first one is killed, so that its readers are in the group when it is; others as drawn.
     """
     dice = random.Random(seed)
-    with Fleet(root, path, seed, PLACES, **reached) as fleet:
+    first = (OLD, NEW)[seed % 2]
+    with Fleet(root, path, seed, PLACES, first, **reached) as fleet:
         fleet.work()
         kill_after: int | None = dice.randint(1, 80)
         for release, places in ((NEW, range(PLACES)), (OLD, range(PLACES)), (NEW, (0,))):
