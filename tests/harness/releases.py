@@ -41,8 +41,13 @@ def sources(version: str) -> str:
     return "".join(module.read_text(encoding="utf-8") for module in modules)
 
 
-def start_release(version: str, script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a script under that release, with its output piped; the caller ends it."""
+def start_release(
+    version: str, script: str, *arguments: object, more: tuple[Path, ...] = ()
+) -> subprocess.Popen[str]:
+    """Start a script under that release, with its output piped; the caller ends it.
+
+    ``more`` is as in :func:`environment`.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -50,13 +55,13 @@ def start_release(version: str, script: str, *arguments: object) -> subprocess.P
         stderr=subprocess.PIPE,
         text=True,
         cwd=_unpacked(version).name,
-        env=environment(version),
+        env=environment(version, *more),
     )
 
 
-def run_release(version: str, script: str, *arguments: object) -> str:
+def run_release(version: str, script: str, *arguments: object, more: tuple[Path, ...] = ()) -> str:
     """Run a script under that release; return what it printed. Fails with its standard error."""
-    process = start_release(version, script, *arguments)
+    process = start_release(version, script, *arguments, more=more)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, f"{version} ended with {process.returncode}:\n{errors}"
     return output

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import IO
 
+from tests.harness import file_kms
 from tests.harness.releases import environment
+from tests.sim.upgrade.working import KEY
 
 TREE = Path(__file__).parents[3]
 OLD = "0.1.0"
@@ -71,13 +75,23 @@ class Member:
 class Fleet:
     """Processes at numbered places; each replacement is another one's successor there."""
 
-    def __init__(self, root: str, history: Path, seed: int, places: int, **more: str) -> None:
-        """``more`` are environment variables: those by which a storage is reached."""
-        self.root, self.history, self.seed, self.more = root, history, seed, more
+    def __init__(
+        self, root: str, history: Path, seed: int, places: int, first: str = OLD, **more: str
+    ) -> None:
+        """The release ``first`` makes the root, which the old one then fills.
+
+        ``more`` are environment variables: those by which a storage is reached.
+        """
+        self.root, self.history, self.seed = root, history, seed
+        keys = history.with_suffix(".keys")
+        keys.write_text(json.dumps({KEY: "secret"}))
+        self.more = {"PRAVEGA_SPARK_KMS": file_kms.FACTORY, file_kms.VARIABLE: str(keys), **more}
         self._numbers = count()
-        self.members = [self.started(place, OLD) for place in range(places)]
+        self.members = [self.started("maker", first)]
         self.members[0].order("create")
         self.members[0].done()
+        self.members.pop().stop()
+        self.members += [self.started(place, OLD) for place in range(places)]
 
     def __enter__(self) -> Fleet:
         return self
@@ -129,8 +143,8 @@ class Fleet:
             before.done()
             before.stop()
         else:
-            while before.process.poll() is None and self.lines() < lines + kill_after:
-                pass
+            while self.all_run() and self.lines() < lines + kill_after:
+                time.sleep(0.01)
             assert before.process.poll() is None, before.said()
             before.kill()
         after = self.members[place] = self.started(place, release)
@@ -140,6 +154,10 @@ class Fleet:
         for member in self.members:
             if member is not after:
                 member.done()
+
+    def all_run(self) -> bool:
+        """Whether no process has ended by itself: ``done`` says why one has."""
+        return all(member.process.poll() is None for member in self.members)
 
     def lines(self) -> int:
         return self.history.read_bytes().count(b"\n")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pravega_spark
 from pravega_spark import (
+    EncryptionPolicy,
     ExpectedPosition,
     KeyValueTableConfiguration,
     RetentionPolicy,
@@ -33,8 +34,12 @@ from pravega_spark.errors import PravegaSparkError, ReinitializationRequired
 from tests.sim.history import SharedHistory
 from tests.sim.recording import Processes, cut_of, ended, position_of, version_of
 
-STREAM, OTHER, TYPED, STATE, TABLE = "s/t", "s/u", "s/rows", "s/state", "s/k"
+STREAM, OTHER, TYPED, SECRET = "s/t", "s/u", "s/rows", "s/secret"
+STATE, TABLE = "s/state", "s/k"
 GROUP, PROCESSING = "s/g", "s/p"
+GROUPS = ((GROUP, "next", "automatic"), (PROCESSING, "transaction", "none"))
+KEY = "master"
+"""Of the encrypted stream; the fleet has a key management system for it."""
 BYTES = "s/bytes-"
 KEYS = ("k0", "k1", "k2")
 TIMES = 1_700_000_000_000
@@ -50,16 +55,23 @@ def create_all(process: Processes) -> None:
         STREAM: StreamConfiguration(ScalingPolicy.fixed(2), kept),
         OTHER: StreamConfiguration(ScalingPolicy.fixed(1), kept),
         TYPED: StreamConfiguration(ScalingPolicy.fixed(2), schema=rows),
+        SECRET: StreamConfiguration(ScalingPolicy.fixed(1), encryption=EncryptionPolicy(KEY)),
         STATE: StreamConfiguration(ScalingPolicy.fixed(1)),
     }
     for name, configuration in made.items():
         process.ask("create", partial(manager.create_stream, name, configuration), stream=name)
     table = KeyValueTableConfiguration(partitions=2, key_type="string")
     process.ask("create", lambda: manager.create_key_value_table(TABLE, table), table=TABLE)
-    for group, acknowledge in ((GROUP, "next"), (PROCESSING, "transaction")):
+    for group, acknowledge, kept_for_it in GROUPS:
         process.ask(
             "create_group",
-            partial(manager.create_reader_group, group, [STREAM], acknowledge=acknowledge),
+            partial(
+                manager.create_reader_group,
+                group,
+                [STREAM],
+                acknowledge=acknowledge,
+                retention=kept_for_it,
+            ),
             group=group,
             streams={STREAM: {}},
         )
@@ -81,27 +93,14 @@ class Working:
         self.cuts: dict[str, Any] = {}
         self.has_grown = self.has_subscribed = False
         self.verbs: tuple[Callable[[], None], ...] = (
-            *(
-                self.plain,
-                self.burst,
-                self.batch,
-                self.named,
-                self.named,
-                self.expecting,
-                self.fenced,
-            ),
-            *(self.transaction, self.aborted, self.joint, self.rows),
+            *(self.plain, self.burst, self.batch, self.named, self.named),
+            *(self.expecting, self.fenced, self.rows, self.secret),
+            *(self.transaction, self.aborted, self.joint, self.processing),
             *(self.put, self.change, self.get, self.scan, self.update_state, self.fetch),
-            *(self.read, self.read_other, self.next, self.next, self.next, self.processing),
-            *(self.checkpoint, self.scale, self.truncate, self.release, self.retain),
-            *(
-                self.compact,
-                self.sweep,
-                self.maintain,
-                self.note,
-                self.watermark,
-                self.append_bytes,
-            ),
+            *(self.read, self.read_other, self.next, self.next, self.next, self.checkpoint),
+            *(self.scale, self.truncate, self.release, self.retain),
+            *(self.compact, self.sweep, self.maintain),
+            *(self.note, self.watermark, self.append_bytes),
         )
 
     def round(self) -> None:
@@ -274,6 +273,12 @@ class Working:
         )
         self.written("rows", found)
 
+    def secret(self) -> None:
+        """Write to the encrypted stream."""
+        writer = self.handle("secret", lambda: self.manager.create_writer(SECRET))
+        events = [self.event(self.key())]
+        self.written("secret", self.process.write(writer, self.name, SECRET, events))
+
     def grow(self) -> None:
         """Add a column, while others write and read rows without it; each process one."""
         if not self.has_grown:
@@ -425,7 +430,7 @@ class Working:
         self.process.read(STREAM)
 
     def read_other(self) -> None:
-        self.process.read(self.dice.choice((OTHER, TYPED)))
+        self.process.read(self.dice.choice((OTHER, TYPED, SECRET)))
 
     # ---------------------------------------------------------------------------------- groups
 
@@ -637,7 +642,7 @@ class Working:
 
     def audit(self) -> None:
         """Read everything; nobody else is there any more."""
-        for name in (STREAM, OTHER, TYPED):
+        for name in (STREAM, OTHER, TYPED, SECRET):
             self.process.read(name)
         if self.can_tell_the_layout():
             self.layout()

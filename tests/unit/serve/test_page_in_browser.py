@@ -89,6 +89,7 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
             tab.open(url + path)
             tab.wait_for(f"document.body?.innerText.includes({sign!r})")
             assert tab.run(UNNAMED) == 0, path
+            assert "``" not in tab.run("document.body.textContent"), path
 
         assert [asked for asked in tab.requests if not asked.startswith(url)] == []
         expected = f"{url}/api/streams/nyc/none"
