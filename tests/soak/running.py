@@ -112,8 +112,9 @@ class Run:
         return time.monotonic() - began < 60 * minutes
 
     def _prepare(self, storage: Storage) -> None:
-        """Let what was deleted be gone soon: a day would be longer than the run."""
+        """Probe the storage, and let what was deleted be gone soon, and not after a day."""
         with StreamManager(storage.root, storage_options=dict(storage.good_options)) as manager:
+            manager.create_scope("prepared")
             manager.update_settings(grace="2 minutes", retain="2 minutes")
 
     def _processes(self, storage: Storage) -> dict[str, Played]:
