@@ -151,7 +151,7 @@ class Played:
             assert self._process.stdin is not None
             try:
                 self._process.stdin.close()
-                self._process.wait(30)
+                self._process.wait(10)
             except (subprocess.TimeoutExpired, BrokenPipeError):
                 os.killpg(self.pid, signal.SIGKILL)
                 self._process.wait()
