@@ -25,8 +25,23 @@ ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(self, seed: int, copies: list[Copy], without: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        copies: list[Copy],
+        without: Collection[str] = (),
+        programs: str = "",
+        failing: tuple[int, str] | None = None,
+    ) -> None:
+        """Begin a run; ``programs`` are those that play, in place of what the seed draws.
+
+        ``failing`` is the number of the one call that goes wrong, and how: then nothing else does.
+        """
         self.seed = seed
+        self.failing = failing
+        self.chosen_programs = programs
+        self.has_long_waits = False
+        """Whether programs wait for minutes, in which maintenance becomes due."""
         self.parts: list[str] = []
         self._without = without
         self.source = random.Random(f"world {seed}")
@@ -39,7 +54,8 @@ class World:
         self.coverage: Counter[str] = Counter()
         self.is_disk = self.source.random() < 0.25 and self.has("disk")
         weather = Weather.of_disk() if self.is_disk else Weather.drawn(self.source)
-        self.bucket = Bucket(self.scheduler, weather, self._note)
+        self.bucket = Bucket(self.scheduler, weather if failing is None else Weather(), self._note)
+        self.bucket.failing = failing
         self.coverage["on a disk" if self.is_disk else "in a bucket"] += 1
         for fault in ("lose_request", "lose_answer", "late", "busy", "resent"):
             if getattr(self.bucket.weather, fault) and not self.has(f"fault {fault}"):
@@ -133,6 +149,7 @@ class World:
     def calm(self) -> None:
         """End all faults, and let what is still under way land."""
         self.bucket.weather = Weather.of_disk() if self.is_disk else Weather()
+        self.bucket.failing = None
         self.bucket.cut_off.clear()
         self.bucket.refuse_nothing()
         self._deadly.clear()
@@ -145,6 +162,8 @@ class World:
 
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
+        if self.failing is not None:
+            return
         source = self.source
         for number in range(source.randint(0, 2)):
             kind, count = source.choice(("failpoints", "calls")), source.randint(1, 150)

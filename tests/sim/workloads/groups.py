@@ -22,6 +22,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 GROUP, [STREAM], acknowledge=acknowledge, checkpoint_interval="10 s"
             )
         )
+        life.world.made.add(GROUP)
         until = life.world.scheduler.now + int(seconds * 1e9)
         session = 0
         while life.world.scheduler.now < until:
@@ -112,6 +113,46 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
         life.wait(draw.choice((0.0, 0.5)))
     if life.call("leave", reader.close, **who)[0] is False:
         life.call("expire", lambda: None, **who)
+
+
+def drain(life: Life, acknowledge: str) -> None:
+    """Read all that the group owes, when all is calm; then again from a checkpoint of before."""
+    group = life.manager().reader_group(GROUP)
+    _drain(life, group, acknowledge, "drain")
+    checkpoint = life.until_it_works(group.last_checkpoint)
+    if checkpoint is None or life.world.source.random() < 0.5:
+        return
+    cuts = {stream: cut_of(cut) for stream, cut in checkpoint.stream_cuts.items()}
+    life.call("reset", partial(group.reset, checkpoint), group=GROUP, to=cuts)
+    _drain(life, group, acknowledge, "again")
+
+
+def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
+    """Join, read until nothing comes for two minutes, and leave."""
+    who = {"group": GROUP, "reader": reader_id}
+    call = life.world.begin(life.process, "drain", **who)
+    _, reader = life.call(
+        "join",
+        partial(group.create_reader, reader_id, lease="10 s"),
+        acknowledge=acknowledge,
+        streams=[STREAM],
+        **who,
+    )
+    if acknowledge == "transaction":
+        _in_transactions(life, reader, reader_id, life.world.scheduler.now + int(60e9))
+        call.ok()
+        return
+    quiet_since = life.world.scheduler.now
+    while life.world.scheduler.now - quiet_since < 60e9:
+        is_done, found = life.call(
+            "next", partial(reader.read_next_event, timeout=5.0), told=_told, **who
+        )
+        if is_done and found.event is not None:
+            quiet_since = life.world.scheduler.now
+        elif is_done and found.checkpoint is None:
+            life.wait(1.0)
+    call.ok()
+    life.call("leave", reader.close, **who)
 
 
 def _told(found: Any) -> Any:

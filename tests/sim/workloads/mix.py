@@ -6,11 +6,28 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.sim.programs import Body, Life, Program
-from tests.sim.workloads import appends, groups, layouts, retention, tables, transactions
+from tests.sim.workloads import (
+    appends,
+    autoscaling,
+    backups,
+    byte_streams,
+    event_times,
+    groups,
+    layouts,
+    retention,
+    sealing,
+    tables,
+    transactions,
+)
 from tests.sim.workloads.common import OTHER, STREAM, read_all, record_layout
 from tests.sim.world import World
 
 Maker = Callable[[], Body]
+_COMPANY = {
+    "w": "w", "q": "yn", "y": "qn", "g": "gnr", "p": "g", "s": "nr", "m": "n", "l": "k", "k": "k",
+    "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "n",
+}  # fmt: skip
+"""What a program is drawn with: those that compete with it, and those that see what it does."""
 
 
 def play(world: World) -> None:
@@ -34,16 +51,23 @@ def play(world: World) -> None:
         "p": lambda: groups.checkpointer(3),
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
+        "l": lambda: tables.folder(draw.randint(1, 3)),
+        "b": lambda: byte_streams.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
+        "d": lambda: sealing.sealer(6.0),
+        "o": lambda: sealing.late_writer(draw.randint(4, 8)),
+        "u": lambda: sealing.recreator(draw.randint(1, 2)),
+        "e": lambda: event_times.note_taker(draw.randint(3, 8)),
+        "v": lambda: autoscaling.loader(draw.randint(3, 8)),
+        "a": lambda: backups.archivist(draw.randint(1, 2)),
     }
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
     names = [first, *draw.choices(list(catalog), k=draw.randint(2, 4))]
-    if "w" in names and draw.random() < 0.5:
-        names.append("w")
-    if "q" in names or "y" in names:
-        names += ["q", "y", "n"]
-    if "g" in names:
-        names += ["g", "n"]
+    for name, others in _COMPANY.items():
+        if name in names:
+            names += others
+    names = list(world.chosen_programs or names)
+    world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
         if world.has(f"program {name}{number}"):
@@ -51,14 +75,21 @@ def play(world: World) -> None:
     world.trouble(seconds=40.0)
     world.run()
     world.calm()
-    Program(world, "audit", world.host(), auditor)
+    Program(world, "audit", world.host(), partial(auditor, acknowledge))
     world.run()
 
 
-def auditor(life: Life) -> None:
+def auditor(acknowledge: str, life: Life) -> None:
     """Read all when all is calm."""
     life.wait(100.0)
-    for name in (STREAM, OTHER):
+    if groups.GROUP in life.world.made:
+        groups.drain(life, acknowledge)
+    if byte_streams.BYTES in life.world.made:
+        while not byte_streams.read_bytes(life):
+            life.wait(1.0)
+    if event_times.TIMED in life.world.made:
+        event_times.ask_watermark(life, life.manager().event_time(event_times.TIMED))
+    for name in (STREAM, OTHER, sealing.SEALED, autoscaling.LOADED):
         if name in life.world.made:
             while not read_all(life, name):
                 life.wait(1.0)

@@ -1,0 +1,86 @@
+"""Copies of the root: made while it is written to, finished by another process, brought up to
+date, restored where they were not finished, and written to beside the root."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.programs import Body, Life
+from tests.sim.workloads.common import OTHER, STREAM, cut_of, stream_of
+from tests.sim.world import ROOTS
+
+
+def archivist(rounds: int) -> Body:
+    """Return a program that makes a copy, reads it, lives on in it, and makes another one."""
+
+    def body(life: Life) -> None:
+        stream_of(life), stream_of(life, OTHER)
+        draw, state = life.world.source, life.program.state
+        while state.setdefault("round", 0) < rounds:
+            copy = f"{life.program.name}-{state['round']}"
+            target = f"{ROOTS[life.world.is_disk]}-{copy}"
+            manager = life.manager()
+            life.wait(draw.choice((1.0, 10.0)))
+            is_update = state.get("complete") == copy
+
+            def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
+                return manager.backup(target, update=more)
+
+            is_done, found = life.call("backup", backup, copy=copy, update=is_update)
+            if not is_done:
+                if not isinstance(found, life.errors.StoreError):
+                    state["round"] += 1
+                elif draw.random() < 0.2:
+                    _restore(life, target, copy)
+                    state["round"] += 1
+                continue
+            for name in (STREAM, OTHER):
+                read_copy(life, target, copy, name)
+            if not is_update and draw.random() < 0.5:
+                state["complete"] = copy
+                continue
+            state["round"] += 1
+            _live_on(life, target, copy)
+
+    return body
+
+
+def read_copy(life: Life, target: str, copy: str, name: str) -> None:
+    """Read a stream of a copy, as a call of the history."""
+
+    def read() -> Any:
+        with life.package.StreamManager(target) as manager:
+            stream = manager.stream(name)
+            head = stream.head()
+            return head, list(stream.create_reader().events(head))
+
+    def told(found: Any) -> Any:
+        head, events = found
+        rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
+        return {"from": cut_of(head), "events": rows}
+
+    life.call("read_copy", read, told=told, copy=copy, stream=name)
+
+
+def _live_on(life: Life, target: str, copy: str) -> None:
+    """Write to the copy, which is a root of its own: nothing of it is ever seen in the first."""
+
+    def work() -> None:
+        with life.package.StreamManager(target) as manager:
+            writer = manager.stream(STREAM).create_writer()
+            for number in range(3):
+                writer.write_event(f"of-{copy}-{number}", "k0")
+            writer.close()
+            manager.maintain(full=True)
+
+    life.call("live_on", work, copy=copy)
+
+
+def _restore(life: Life, target: str, copy: str) -> None:
+    """Open what a backup that was not finished has left, and take it for a root."""
+
+    def restore() -> None:
+        with life.package.StreamManager(target) as manager:
+            manager.restore()
+
+    life.call("restore", restore, copy=copy)
