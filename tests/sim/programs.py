@@ -34,7 +34,10 @@ class Life:
 
     def manager(self, **options: Any) -> Any:
         """Return a manager of the simulated root."""
-        return self.package.StreamManager(ROOTS[self.world.is_disk], **options)
+        given = {"retry_timeout": self.world.retry_timeout}
+        return self.package.StreamManager(
+            ROOTS[self.world.is_disk], storage_options=given, **options
+        )
 
     def call(self, operation: str, function: Callable[[], Any], **more: Any) -> tuple[bool, Any]:
         return self.world.call(self.process, operation, function, **more)

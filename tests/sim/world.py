@@ -73,6 +73,8 @@ class World:
         self.made: set[str] = set()
         """The streams and tables that programs have created."""
         self.segments = self.source.choice((1, 1, 2, 3))
+        self.group_retention = self.source.choice(("none", "automatic"))
+        self.retry_timeout = self.source.choice(("60 s", "60 s", "5 s", "1 s"))
 
     def has(self, part: str) -> bool:
         """Return whether a part of the seed is played; it is one without which it can be."""
@@ -176,6 +178,13 @@ class World:
             )
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+
+    def strike_soon(self, process: Process) -> None:
+        """Kill a process, unless the seed plays without that, after some more calls of its own."""
+        if self.failing is None and self.has(f"kill {process.name} amid its work"):
+            after = int(self.source.uniform(0.0, 2.0) * 1e9)
+            self.scheduler.after(after, process.kill)
+            self.coverage["fault kill"] += 1
 
     def _counts_down(self, kind: str) -> bool:
         """Count a failpoint or a call of any process; return whether it is its last."""

@@ -20,12 +20,19 @@ def archivist(rounds: int) -> Body:
             copy = f"{life.program.name}-{state['round']}"
             target = f"{ROOTS[life.world.is_disk]}-{copy}"
             manager = life.manager()
-            life.wait(draw.choice((1.0, 10.0)))
             is_update = state.get("complete") == copy
+            if state.get("begun") == copy and not is_update and draw.random() < 0.5:
+                _restore(life, target, copy)
+                state["round"] += 1
+                continue
+            state["begun"] = copy
+            life.wait(draw.choice((1.0, 10.0)))
 
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
                 return manager.backup(target, update=more)
 
+            if draw.random() < 0.3:
+                life.world.strike_soon(life.process)
             is_done, found = life.call("backup", backup, copy=copy, update=is_update)
             if not is_done:
                 if not isinstance(found, life.errors.StoreError):

@@ -19,7 +19,11 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
         draw, manager = life.world.source, life.manager()
         group = life.until_it_works(
             lambda: manager.create_reader_group(
-                GROUP, [STREAM], acknowledge=acknowledge, checkpoint_interval="10 s"
+                GROUP,
+                [STREAM],
+                acknowledge=acknowledge,
+                checkpoint_interval="10 s",
+                retention=life.world.group_retention,
             )
         )
         life.world.made.add(GROUP)
@@ -165,11 +169,14 @@ def _told(found: Any) -> Any:
 
 
 def checkpointer(rounds: int) -> Body:
-    """Return a program that asks the group for checkpoints."""
+    """Return a program that asks the group for checkpoints, and changes it now and then."""
 
     def body(life: Life) -> None:
         stream_of(life)
         manager = life.manager()
+        for _ in range(30):
+            if GROUP not in life.world.made:
+                life.wait(1.0)
         for number in range(rounds):
             life.wait(life.world.source.choice((1.0, 10.0)))
             name = f"{life.name}-{number}"
@@ -185,5 +192,12 @@ def checkpointer(rounds: int) -> Body:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
 
             life.call("checkpoint", checkpoint, told=told, group=GROUP, name=name)
+            if life.world.source.random() < 0.25:
+                interval = life.world.source.choice(("5 s", "20 s", None))
+
+                def update(interval: str | None = interval) -> Any:
+                    return manager.reader_group(GROUP).update(checkpoint_interval=interval)
+
+                life.call("update_group", update, group=GROUP)
 
     return body

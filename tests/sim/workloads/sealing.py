@@ -20,6 +20,8 @@ def late_writer(rounds: int) -> Body:
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
             event, key = f"{life.program.name}-{state['event']}", draw.choice(KEYS)
+            if draw.random() < 0.2 and _late_transaction(life, stream, f"{event}t"):
+                return
             try:
                 writer = writer or stream.create_writer()
             except errors.StreamSealed:
@@ -42,6 +44,22 @@ def late_writer(rounds: int) -> Body:
             life.wait(draw.choice((0.0, 0.3, 1.0)))
 
     return body
+
+
+def _late_transaction(life: Life, stream: Any, name: str) -> bool:
+    """Play a transaction that is open for a while; return whether the stream is sealed."""
+    try:
+        transaction = stream.create_transactional_writer().begin_transaction(lease="60 s")
+        transaction.write_event(name, KEYS[0])
+        transaction.flush()
+    except life.errors.StreamSealed:
+        return True
+    except life.errors.PravegaSparkError:
+        return False
+    life.call("stage", lambda: None, transaction=name, streams={SEALED: [[KEYS[0], name]]})
+    life.wait(life.world.source.choice((0.0, 2.0, 8.0)))
+    life.call("commit", transaction.commit, transaction=name)
+    return False
 
 
 def _written(writer: Any, event: str, key: str) -> Any:
