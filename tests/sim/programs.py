@@ -34,7 +34,7 @@ class Life:
 
     def manager(self, **options: Any) -> Any:
         """Return a manager of the simulated root."""
-        given = {"retry_timeout": self.world.retry_timeout}
+        given = None if self.world.is_disk else {"retry_timeout": self.world.retry_timeout}
         return self.package.StreamManager(
             ROOTS[self.world.is_disk], storage_options=given, **options
         )
@@ -51,6 +51,7 @@ class Life:
             try:
                 return function()
             except self.errors.PravegaSparkError as error:
+                self.world.look_at(self.process, error)
                 if type(error).__name__ in accepted:
                     return error
                 self.wait(1.0)

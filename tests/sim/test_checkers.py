@@ -876,6 +876,13 @@ def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
     story.copied(*([[0, 0, "k", "a"]] if bad else []))
 
 
+@breaks("damage", "nothing is damaged")
+def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    if bad:
+        story.ok("find_damage", error="CorruptLog", what="s: version 3 is missing")
+
+
 @breaks("readers", "each event is read at least once")
 def drained_group_has_left_an_event_out(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")

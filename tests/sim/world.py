@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
+class Stopped(Exception):
+    """The history has what is wrong, and nothing that comes later would tell more."""
+
+
 class World:
     """The processes and the storage of one run."""
 
@@ -255,9 +259,16 @@ class World:
             recorded = told(found)
         except process.copy.get("errors").PravegaSparkError as error:
             call.ended_with(error)
+            self.look_at(process, error)
             return False, error
         call.ok(recorded)
         return True, found
+
+    def look_at(self, process: Process, error: BaseException) -> None:
+        """Record an error that says that something is damaged, which ends the run."""
+        if isinstance(error, process.copy.get("errors").Damaged):
+            self.begin(process, "find_damage", error=type(error).__name__, what=str(error)).ok()
+            raise Stopped(str(error))
 
     def ended(self, number: int, operation: str, outcome: str) -> None:
         self._in_flight.pop(number, None)

@@ -10,6 +10,7 @@ from tests.sim.checkers import (
     checkpoints,
     conditions,
     copies,
+    damage,
     fencing,
     heads,
     joint,
@@ -32,7 +33,7 @@ CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
     for module in (
         *(refused, once, presence, order, batches, transactions, joint),
         *(readers, checkpoints, heads, key_values, conditions, fencing, watermarks, states),
-        *(seals, byte_streams, copies),
+        *(seals, byte_streams, copies, damage),
         linearizable,
     )
 }

@@ -45,6 +45,7 @@ class Writing:
             except self.life.errors.PravegaSparkError as error:
                 is_good = False
                 call.ended_with(error)
+                self.life.world.look_at(self.life.process, error)
             else:
                 pointers = found if isinstance(found, tuple) else (found,)
                 call.ok([position_of(pointer) for pointer in pointers])
