@@ -22,7 +22,8 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
+from tests.mutants.simulated import RECORD, played
 
 ROOT = Path(__file__).resolve().parents[2]
 _FAILED = 1
@@ -210,32 +211,28 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
-def simulate(faults: Sequence[Fault], seeds: int, workers: int) -> list[Outcome]:
-    """Play faults in the simulator, each in a process; print and return the outcomes.
+def simulate(faults: Sequence[Fault], seeds: int, workers: int, keep: Path | None) -> list[Outcome]:
+    """Play faults in the simulator; print and return the outcomes, and keep them as a record.
 
     A fault that no seed shows is none of the simulator's: its tests hold the promise.
     """
-    if (plain := _simulated(None, seeds)).verdict != "survived":
-        raise SystemExit(f"the simulator fails without a fault: {plain.detail}")
-    found = []
-    with ThreadPoolExecutor(workers) as executor:
-        asked = [one for one in faults if not one.equal]
-        for outcome in executor.map(lambda fault: _simulated(fault, seeds), asked):
-            found.append(outcome)
-            print(outcome, flush=True)
+    reasons = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
+    found, records = [], []
+    for fault in faults:
+        if fault.promise in reasons:
+            found.append(Outcome(fault, "not shown", detail=reasons[fault.promise]))
+    asked = [one for one in faults if not one.equal and one.promise not in reasons]
+    for shown in played(asked, seeds, workers):
+        found.append(Outcome(shown.fault, shown.verdict, shown.cpu_seconds, shown.detail))
+        records.append(shown.record())
+        print(found[-1], flush=True)
+    caught = sum(one.verdict == "caught" for one in found)
+    print(f"{caught} of {len(asked)} that a history may show are caught within {seeds} seeds")
+    if keep is not None:
+        records.sort(key=lambda record: str(record["promise"]))
+        text = json.dumps({"seeds": seeds, "faults": records}, indent=1, sort_keys=True)
+        keep.write_text(f"{text}\n")
     return found
-
-
-def _simulated(fault: Fault | None, seeds: int) -> Outcome:
-    shown = fault if fault is not None else _CONTROL
-    promise = "" if fault is None else fault.promise
-    command = [sys.executable, "-m", "tests.mutants.simulated", promise, "--seeds", str(seeds)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-        return Outcome(shown, "error", detail=last[0])
-    said = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(shown, said["verdict"], said.get("cpu_seconds", 0.0), said["detail"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -257,6 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="play so many seeds of the simulator with each fault in place of its tests, up to the "
         "first one whose history a checker refuses",
     )
+    parser.add_argument(
+        "--record", action="store_true", help=f"keep what --simulated finds in {RECORD.name}"
+    )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
@@ -268,7 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        found = simulate(faults, options.simulated, options.workers)
+        keep = RECORD if options.record else None
+        found = simulate(faults, options.simulated, options.workers, keep)
     else:
         found = run_faults(faults, ROOT, options.workers)
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}

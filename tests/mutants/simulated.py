@@ -20,6 +20,8 @@ from tests.sim.checkers.violations import Violation
 from tests.sim.running import Child, Result, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORD = Path(__file__).with_name("simulated.json")
+"""What the last recorded run found: docs/reliability.md has its sums."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,17 @@ class Shown:
     reaching: int = 0
     """Those of all seeds that reach its place."""
     cpu_seconds: float = 0.0
+
+    def record(self) -> dict[str, object]:
+        """Return what a record keeps of it."""
+        return {
+            "promise": self.fault.promise,
+            "verdict": self.verdict,
+            "seed": self.seed,
+            "broken": self.promise,
+            "played": self.played,
+            "reaching": self.reaching,
+        }
 
 
 def played(

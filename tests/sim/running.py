@@ -29,7 +29,7 @@ from tests.sim.workloads.mix import play
 from tests.sim.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-COPIES = 12
+COPIES = 14
 """The processes that a seed can start, restarts included."""
 
 

@@ -876,6 +876,36 @@ def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
     story.copied(*([[0, 0, "k", "a"]] if bad else []))
 
 
+@breaks("heads", "a subscriber's position does not go back")
+def release_goes_back(story: Story, bad: bool) -> None:
+    who = {"stream": "s", "subscriber": "x"}
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", **who)
+    story.ok("release", **who, cut={"0": 2})
+    story.ok("release", **who, cut={"0": 1 if bad else 2})
+
+
+@breaks("order", "events of a writer have no gap")
+def event_of_an_id_is_there_without_the_one_before(story: Story, bad: bool) -> None:
+    story.ok("open_writer", 0, stream="s", writer="w")
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.unknown("write", stream="s", writer="w", events=[["k", "b"]])
+    story.read(*(["b"] if bad else ["a", "b"]))
+
+
+@breaks("checkpoints", "a checkpoint is shown to every reader")
+def reader_is_not_shown_a_marker(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    checkpoint = story.begin("checkpoint", group="g", name="c")
+    if not bad:
+        story.marker("r", "c")
+    checkpoint.ok({"s": {"0": 1}})
+    story.got("r", [0, 1], "b")
+
+
 @breaks("damage", "nothing is damaged")
 def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")

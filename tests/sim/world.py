@@ -19,6 +19,7 @@ from tests.sim.storage import Bucket, Weather, disk_store, s3_store
 if TYPE_CHECKING:
     from tests.sim.programs import Program
 
+AUDITOR = "audit"
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
@@ -67,7 +68,8 @@ class World:
         self.bucket.on_call = self.called
         self._deadly: list[list[Any]] = []
         """Failpoints or calls until one kills its process."""
-        self._copies = iter(copies)
+        *others, self._last_copy = copies
+        self._copies = iter(others)
         self._pids = itertools.count(50_000_001)
         """Above all process ids of a kernel: nothing of /proc is found."""
         self.hosts: list[Host] = []
@@ -115,8 +117,11 @@ class World:
         main: Callable[[Process], object],
         on_kill: Callable[[], object] = bool,
     ) -> Process | None:
-        """Start a process, whose main thread calls ``main``; None if no copy is left."""
-        copy = next(self._copies, None)
+        """Start a process, whose main thread calls ``main``; None if no copy is left.
+
+        The last copy is the auditor's, however often others have begun again.
+        """
+        copy = self._last_copy if name == AUDITOR else next(self._copies, None)
         if copy is None:
             return None
         made = Process(self.scheduler, host, name, copy, next(self._pids), on_kill)
@@ -216,7 +221,7 @@ class World:
         process, source = self.processes[name], self.source
         self.coverage[f"fault {kind}"] += 1
         self._note(f"{kind} {name}")
-        ns = int(source.choice((0.5, 5.0, 40.0)) * source.uniform(0.5, 1.5) * 1e9)
+        ns = int(source.choice((0.5, 5.0, 40.0, 40.0, 150.0)) * source.uniform(0.5, 1.5) * 1e9)
         if kind == "kill":
             process.kill()
         elif kind == "pause":

@@ -17,6 +17,7 @@ def check(calls: Sequence[Recorded]) -> None:
     """
     for name, stream in streams_of(calls).items():
         _never_back(stream)
+        _releases(calls, stream)
         for call in of(calls, "retain"):
             if call.ok and call.arguments["stream"] == name:
                 _held(calls, stream, call)
@@ -31,6 +32,27 @@ def _never_back(stream: StreamHistory) -> None:
                 raise Violation(
                     "the head never moves back",
                     f"{lost} was before the head by {earlier}, and is not by {later}",
+                )
+
+
+def _releases(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """What a subscriber has released it does not need again, unless it subscribed anew."""
+    releases = [c for c in of(calls, "release") if c.arguments["stream"] == stream.name and c.ok]
+    for later in releases:
+        for earlier in releases:
+            who, cut = later.arguments["subscriber"], later.arguments["cut"]
+            anew = any(
+                call.arguments["stream"] == stream.name
+                and call.arguments["subscriber"] == who
+                and call.began < (later.ended or 0)
+                for call in of(calls, "unsubscribe")
+            )
+            if earlier.arguments["subscriber"] != who or anew or not earlier.before(later):
+                continue
+            lost = stream.layout.beyond(earlier.arguments["cut"], [cut], stream.places().values())
+            if lost is not None:
+                raise Violation(
+                    "a subscriber's position does not go back", f"{lost}: {earlier}; then {later}"
                 )
 
 

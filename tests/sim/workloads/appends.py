@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import KEYS, STREAM, cut_of, position_of, read_all, stream_of
+from tests.sim.workloads.common import KEYS, OTHER, STREAM, cut_of, position_of, read_all, stream_of
 
 
 class Writing:
@@ -119,13 +119,26 @@ def named_writer(writer_id: str, events: int) -> Body:
     return body
 
 
+def write_one(life: Life, writer: Any, event: str, name: str = STREAM, key: str = "k0") -> bool:
+    """Write an event, as a call of the history."""
+    return life.call(
+        "write",
+        lambda: writer.write_event(event, key).result(),
+        told=lambda pointer: [position_of(pointer)],
+        stream=name,
+        writer=life.name,
+        events=[[key, event]],
+    )[0]
+
+
 def reader(rounds: int) -> Body:
-    """Return a program that reads the whole stream again and again."""
+    """Return a program that reads whole streams again and again."""
 
     def body(life: Life) -> None:
         stream_of(life)
         for _ in range(rounds):
-            read_all(life)
+            names = [name for name in (STREAM, OTHER) if name in life.world.made]
+            read_all(life, life.world.source.choice(names))
             life.wait(life.world.source.choice((0.1, 3.0)))
 
     return body

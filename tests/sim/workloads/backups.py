@@ -21,12 +21,13 @@ def archivist(rounds: int) -> Body:
             target = f"{ROOTS[life.world.is_disk]}-{copy}"
             manager = life.manager()
             is_update = state.get("complete") == copy
-            if state.get("begun") == copy and not is_update and draw.random() < 0.5:
+            is_begun = state.get("begun") == copy and not is_update
+            if is_begun and draw.random() < 0.5:
                 _restore(life, target, copy)
                 state["round"] += 1
                 continue
             state["begun"] = copy
-            life.wait(draw.choice((1.0, 10.0)))
+            life.wait(draw.choice((1.0, 10.0, 200.0 if is_begun else 1.0)))
 
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
                 return manager.backup(target, update=more)

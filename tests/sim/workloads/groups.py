@@ -75,8 +75,13 @@ def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
         life.wait(1.0)
 
 
-def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> None:
-    """Read and acknowledge by transactions that write one event for each that was read."""
+def _in_transactions(
+    life: Life, reader: Any, reader_id: str, until: int, pause: float = 0.0
+) -> None:
+    """Read and acknowledge by transactions that write one event for each that was read.
+
+    After one that read nothing it waits for ``pause`` seconds.
+    """
     who, draw, state = {"group": GROUP, "reader": reader_id}, life.world.source, life.program.state
     writer = None
     while life.world.scheduler.now < until:
@@ -114,7 +119,7 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
             life.call("commit", transaction.commit, transaction=name, reads=reads)
         else:
             life.call("abort", transaction.abort, transaction=name)
-        life.wait(draw.choice((0.0, 0.5)))
+        life.wait(draw.choice((0.0, 0.5)) if reads else pause or 0.3)
     if life.call("leave", reader.close, **who)[0] is False:
         life.call("expire", lambda: None, **who)
 
@@ -143,11 +148,11 @@ def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
         **who,
     )
     if acknowledge == "transaction":
-        _in_transactions(life, reader, reader_id, life.world.scheduler.now + int(60e9))
+        _in_transactions(life, reader, reader_id, life.world.scheduler.now + int(60e9), 8.0)
         call.ok()
         return
     quiet_since = life.world.scheduler.now
-    while life.world.scheduler.now - quiet_since < 60e9:
+    while life.world.scheduler.now - quiet_since < 40e9:
         is_done, found = life.call(
             "next", partial(reader.read_next_event, timeout=5.0), told=_told, **who
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -56,6 +57,11 @@ def truncator(rounds: int) -> Body:
         stream, draw = stream_of(life), life.world.source
         for _ in range(rounds):
             cut = life.until_it_works(stream.tail)
+            if draw.random() < 0.5:  # amid a chunk
+                fewer = draw.choice((1, 2))
+                cut = replace(
+                    cut, positions={s: at - fewer if at >= fewer else at for s, at in cut}
+                )
             life.wait(draw.choice((0.2, 3.0, 20.0)))
 
             def truncate(cut: Any = cut) -> Any:
@@ -78,7 +84,8 @@ def upkeep(rounds: int) -> Body:
                 include_newest=True, target=draw.choice(("16 KiB", "64 MiB"))
             ),
             "sweep": lambda: stream.sweep(
-                grace=draw.choice(("2 minutes", "1 hour")), retain="5 minutes"
+                grace=draw.choice(("1 minute", "2 minutes", "1 hour")),
+                retain=draw.choice(("1 minute", "5 minutes")),
             ),
             "maintain": lambda: manager.maintain(full=True),
         }
