@@ -876,6 +876,15 @@ def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
     story.copied(*([[0, 0, "k", "a"]] if bad else []))
 
 
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
+    story.ok("join", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.got("r", [0, 0], "a")
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+    story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
+
+
 @breaks("heads", "a subscriber's position does not go back")
 def release_goes_back(story: Story, bad: bool) -> None:
     who = {"stream": "s", "subscriber": "x"}

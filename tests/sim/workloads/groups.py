@@ -39,6 +39,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 reader=reader_id,
                 acknowledge=acknowledge,
                 streams=[STREAM],
+                retention=life.world.group_retention,
             )
             if not joined:
                 life.wait(1.0)

@@ -24,7 +24,7 @@ from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
 _COMPANY = {
-    "w": "w", "q": "yn", "y": "qn", "g": "gnr", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
+    "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
     "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
     "t": "s", "j": "jr",
 }  # fmt: skip
