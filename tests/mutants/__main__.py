@@ -6,7 +6,6 @@ The working tree is only read. ``python -m tests.mutants --help`` has the option
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -22,8 +21,9 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.mutants import simulated_page
 from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
-from tests.mutants.simulated import RECORD, played
+from tests.mutants.simulated import played
 
 ROOT = Path(__file__).resolve().parents[2]
 _FAILED = 1
@@ -211,27 +211,26 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
-def simulate(faults: Sequence[Fault], seeds: int, workers: int, keep: Path | None) -> list[Outcome]:
+def simulate(
+    faults: Sequence[Fault], seeds: int, most: int, workers: int, *, is_kept: bool
+) -> list[Outcome]:
     """Play faults in the simulator; print and return the outcomes, and keep them as a record.
 
     A fault that no seed shows is none of the simulator's: its tests hold the promise.
     """
     reasons = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
-    found, records = [], []
-    for fault in faults:
-        if fault.promise in reasons:
-            found.append(Outcome(fault, "not shown", detail=reasons[fault.promise]))
+    hidden = [one for one in faults if one.promise in reasons]
+    found = [Outcome(one, "not shown", detail=reasons[one.promise]) for one in hidden]
     asked = [one for one in faults if not one.equal and one.promise not in reasons]
-    for shown in played(asked, seeds, workers):
+    records = []
+    for shown in played(asked, seeds, workers, most):
         found.append(Outcome(shown.fault, shown.verdict, shown.cpu_seconds, shown.detail))
         records.append(shown.record())
         print(found[-1], flush=True)
     caught = sum(one.verdict == "caught" for one in found)
     print(f"{caught} of {len(asked)} that a history may show are caught within {seeds} seeds")
-    if keep is not None:
-        records.sort(key=lambda record: str(record["promise"]))
-        text = json.dumps({"seeds": seeds, "faults": records}, indent=1, sort_keys=True)
-        keep.write_text(f"{text}\n")
+    if is_kept:
+        simulated_page.keep(records, seeds, most)
     return found
 
 
@@ -255,21 +254,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "first one whose history a checker refuses",
     )
     parser.add_argument(
-        "--record", action="store_true", help=f"keep what --simulated finds in {RECORD.name}"
+        "--record",
+        action="store_true",
+        help="keep what --simulated finds of all faults, and the part of docs/reliability.md",
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=20,
+        help="how many of the seeds that reach a fault's place are played with it (default: 20)",
     )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
     if not faults:
         parser.error(f"no fault has {' or '.join(options.only)} in its name; --list shows them")
+    if options.record and options.only != [""]:
+        parser.error("--record is of all faults, and --only chooses some")
     if options.list:
         for fault in faults:
             print(names[fault])
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        keep = RECORD if options.record else None
-        found = simulate(faults, options.simulated, options.workers, keep)
+        found = simulate(
+            faults, options.simulated, options.most, options.workers, is_kept=options.record
+        )
     else:
         found = run_faults(faults, ROOT, options.workers)
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}

@@ -20,8 +20,6 @@ from tests.sim.checkers.violations import Violation
 from tests.sim.running import Child, Result, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD = Path(__file__).with_name("simulated.json")
-"""What the last recorded run found: docs/reliability.md has its sums."""
 
 
 @dataclass(frozen=True)

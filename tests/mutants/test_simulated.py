@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from tests.mutants import simulated_page
 from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
 from tests.mutants.placing import swaps_of
-from tests.mutants.simulated import RECORD, ROOT, Shown, played
+from tests.mutants.simulated import ROOT, Shown, played
 
 LOST_RACE = Fault(
     "a lost race is not won",
@@ -72,7 +71,11 @@ def test_fault_is_placed_in_the_functions_that_it_changes_and_in_no_import() -> 
 
 
 def test_record_is_of_faults_that_are_there() -> None:
-    record = json.loads(RECORD.read_text())
+    record = simulated_page.kept()
     asked = {f.promise for f in FAULTS if not f.equal}
     asked -= {promise for promises in NOT_SHOWN.values() for promise in promises}
     assert {one["promise"] for one in record["faults"]} == asked
+
+
+def test_page_has_what_the_record_says() -> None:
+    assert simulated_page.on_page() == simulated_page.text(simulated_page.kept())

@@ -17,16 +17,19 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
     def body(life: Life) -> None:
         stream_of(life), stream_of(life, OTHER)
         draw, manager = life.world.source, life.manager()
-        group = life.until_it_works(
-            lambda: manager.create_reader_group(
-                GROUP,
-                [STREAM],
-                acknowledge=acknowledge,
-                checkpoint_interval="10 s",
-                retention=life.world.group_retention,
+        if GROUP not in life.world.made:
+            life.until_it_works(
+                lambda: manager.create_reader_group(
+                    GROUP,
+                    [STREAM],
+                    acknowledge=acknowledge,
+                    checkpoint_interval="10 s",
+                    retention=life.world.group_retention,
+                ),
+                "ConfigMismatch",
             )
-        )
         life.world.made.add(GROUP)
+        group = manager.reader_group(GROUP)
         until = life.world.scheduler.now + int(seconds * 1e9)
         session = 0
         while life.world.scheduler.now < until:
