@@ -67,6 +67,7 @@ class Program:
         self.state: dict[str, Any] = {}
         """What the program knows in its next life, as if it had it from outside."""
         world.programs.append(self)
+        world.unfinished += 1
         self.begin()
 
     @property
@@ -79,10 +80,14 @@ class Program:
 
         def main(process: Process) -> None:
             self.body(Life(self.world, process, self))
-            self.is_done = True
+            self._end()
 
         if self.world.process(self.process_name, self.host, main, self.killed) is None:
-            self.is_done = True
+            self._end()
+
+    def _end(self) -> None:
+        self.is_done = True
+        self.world.unfinished -= 1
 
     def killed(self) -> None:
         """Be told of a kill; the next life begins somewhat later."""

@@ -54,7 +54,8 @@ class Result:
 class Child:
     """A fork of this process that calls a function, and tells what it returned."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any], most_seconds: int = 600) -> None:
+        """Begin it; it is killed when it has used a processor for so many seconds."""
         self._reading, writing = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -62,6 +63,8 @@ class Child:
         if self._pid == 0:
             try:
                 os.close(self._reading)
+                used = int(_cpu()) + 1
+                resource.setrlimit(resource.RLIMIT_CPU, (used + most_seconds,) * 2)
                 told = function()
                 with os.fdopen(writing, "w") as file:
                     json.dump(told, file)

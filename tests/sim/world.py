@@ -76,6 +76,8 @@ class World:
         self.processes: dict[str, Process] = {}
         self._in_flight: dict[int, str] = {}
         self.programs: list[Program] = []
+        self.unfinished = 0
+        """How many of them have work left."""
         self.made: set[str] = set()
         """The streams and tables that programs have created."""
         self.segments = self.source.choice((1, 1, 2, 3))
@@ -155,7 +157,7 @@ class World:
 
     def run(self) -> None:
         """Let all programs run to their end."""
-        self.scheduler.run(lambda: all(program.is_done for program in self.programs))
+        self.scheduler.run(lambda: not self.unfinished)
 
     def calm(self) -> None:
         """End all faults, and let what is still under way land."""
