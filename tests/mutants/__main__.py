@@ -21,7 +21,6 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import simulated_page
 from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
 from tests.mutants.simulated import played
 
@@ -211,10 +210,8 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
-def simulate(
-    faults: Sequence[Fault], seeds: int, most: int, workers: int, *, is_kept: bool
-) -> list[Outcome]:
-    """Play faults in the simulator; print and return the outcomes, and keep them as a record.
+def simulate(faults: Sequence[Fault], seeds: int, most: int, workers: int) -> list[Outcome]:
+    """Play faults in the simulator; print and return the outcomes.
 
     A fault that no seed shows is none of the simulator's: its tests hold the promise.
     """
@@ -222,15 +219,11 @@ def simulate(
     hidden = [one for one in faults if one.promise in reasons]
     found = [Outcome(one, "not shown", detail=reasons[one.promise]) for one in hidden]
     asked = [one for one in faults if not one.equal and one.promise not in reasons]
-    records = []
     for shown in played(asked, seeds, workers, most):
         found.append(Outcome(shown.fault, shown.verdict, shown.cpu_seconds, shown.detail))
-        records.append(shown.record())
         print(found[-1], flush=True)
     caught = sum(one.verdict == "caught" for one in found)
     print(f"{caught} of {len(asked)} that a history may show are caught within {seeds} seeds")
-    if is_kept:
-        simulated_page.keep(records, seeds, most)
     return found
 
 
@@ -254,11 +247,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "first one whose history a checker refuses",
     )
     parser.add_argument(
-        "--record",
-        action="store_true",
-        help="keep what --simulated finds of all faults, and the part of docs/reliability.md",
-    )
-    parser.add_argument(
         "--most",
         type=int,
         default=20,
@@ -269,17 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
     if not faults:
         parser.error(f"no fault has {' or '.join(options.only)} in its name; --list shows them")
-    if options.record and options.only != [""]:
-        parser.error("--record is of all faults, and --only chooses some")
     if options.list:
         for fault in faults:
             print(names[fault])
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        found = simulate(
-            faults, options.simulated, options.most, options.workers, is_kept=options.record
-        )
+        found = simulate(faults, options.simulated, options.most, options.workers)
     else:
         found = run_faults(faults, ROOT, options.workers)
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}

@@ -47,17 +47,6 @@ class Shown:
     """Those of all seeds that reach its place."""
     cpu_seconds: float = 0.0
 
-    def record(self) -> dict[str, object]:
-        """Return what a record keeps of it."""
-        return {
-            "promise": self.fault.promise,
-            "verdict": self.verdict,
-            "seed": self.seed,
-            "broken": self.promise,
-            "played": self.played,
-            "reaching": self.reaching,
-        }
-
 
 def played(
     faults: Sequence[Fault], seeds: int, workers: int = 1, most: int | None = None

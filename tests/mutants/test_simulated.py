@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants import simulated_page
-from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
+from tests.mutants.faults import Fault
 from tests.mutants.placing import swaps_of
 from tests.mutants.simulated import ROOT, Shown, played
 
@@ -68,14 +67,3 @@ def test_fault_is_placed_in_the_functions_that_it_changes_and_in_no_import() -> 
         swaps = swaps_of(fault, fault.read(ROOT))
         found = None if not swaps else [new.co_name for _, new in swaps]
         assert found == names, fault.promise
-
-
-def test_record_is_of_faults_that_are_there() -> None:
-    record = simulated_page.kept()
-    asked = {f.promise for f in FAULTS if not f.equal}
-    asked -= {promise for promises in NOT_SHOWN.values() for promise in promises}
-    assert {one["promise"] for one in record["faults"]} == asked
-
-
-def test_page_has_what_the_record_says() -> None:
-    assert simulated_page.on_page() == simulated_page.text(simulated_page.kept())
