@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants and bench), SEEDS and FIRST (for sim), WORKERS (for test, spark-versions, mutants and sim).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants, sim, soak and bench), SEEDS and FIRST (for sim), MINUTES (for soak), WORKERS (for test, spark-versions, mutants and sim).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim model lint linters classes docs bench bench-peers dist clean
+.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim soak model lint linters classes docs bench bench-peers dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -13,6 +13,7 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
 ARGS ?=
 SEEDS ?= 300
 FIRST ?= 0
+MINUTES ?= 10
 # Processes that run tests: each may start a JVM and an S3 server.
 WORKERS ?= 2
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
@@ -89,7 +90,10 @@ model: $(INSTALLED) ## walk through every order of steps of a commit in a model,
 	$(BIN)/python docs/model/check.py
 
 sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: two minutes for 300
-	$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST) --workers $(WORKERS) --save build/sim
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST) --workers $(WORKERS) --save build/sim $(ARGS)
+
+soak: $(INSTALLED) $(JAR) ## real processes and Spark that are killed, on a disk (ARGS="--storage s3" for a server behind failing proxies), for MINUTES=10; checks their histories, and that nothing grows
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 # The classes of Spark, which the JVMs of the tests map into memory, unless this Java finds them recorded.
 classes: $(JAR)

@@ -23,6 +23,10 @@ _PHRASES: Final = tuple(
             r"give a StreamConfiguration, or some of [a-z_, ]+",
             "give --scaling, --retention, --setting, --add-tag or --remove-tag",
         ),
+        (
+            r"A manager that was made before keeps to that root, even if it was never used",
+            "This process keeps to that root",
+        ),
         (r"through a new\s+StreamManager", "in a new process"),
         (r"by StreamManager\.seal_stream", "by `pravega-spark stream seal`"),
         (r"by remove_tags", f"by {_UPDATE} --remove-tag"),

@@ -1,17 +1,18 @@
-"""What answers say of errors: no credentials, and no path of the server's host."""
+"""What answers say of errors: no credentials, no path of the server's host, no calls of Python."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from pravega_spark.advice import command_line_advice
 from pravega_spark.errors import without_credentials
 from pravega_spark.primitives.printable import printable
 
 
 def said(error: object, root_url: str) -> str:
     """Return what an answer says of an error: a path in it is one below the root."""
-    text = without_credentials(str(error))
+    text = without_credentials(command_line_advice(str(error)))
     for start in _starts(root_url):
         text = text.replace(f"{start}/", "").replace(start, "the root")
     return text

@@ -18,7 +18,6 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.chunk_paths import staged_version, transaction_of
 from pravega_spark.engine.log.actions import Add, Commit
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS
@@ -346,7 +345,7 @@ def lost_row(found: Unreadable, root_url: str) -> LostRow:
         start=found.lost.start,
         end=found.lost.end,
         type=type(found.error).__name__,
-        message=said(command_line_advice(str(found.error)), root_url),
+        message=said(found.error, root_url),
     )
 
 

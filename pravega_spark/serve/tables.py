@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import struct
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -20,7 +19,6 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.errors import (
     Damaged,
@@ -29,13 +27,21 @@ from pravega_spark.errors import (
     KeyUnavailable,
     NoSuchTable,
     NotFound,
+    TruncatedData,
 )
 from pravega_spark.key_value.change_log import advised
-from pravega_spark.key_value.changes import Change, EntriesAtVersion, decode_change, is_alive
+from pravega_spark.key_value.changes import (
+    Change,
+    Changes,
+    EntriesAtVersion,
+    decode_change,
+    is_alive,
+    read_changes,
+    unreadable,
+)
 from pravega_spark.key_value.entry import KeyVersion
 from pravega_spark.key_value.folded_table import FoldedState
 from pravega_spark.key_value.keys import (
-    Key,
     KeyBounds,
     KeyCodec,
     KeyType,
@@ -71,6 +77,7 @@ from pravega_spark.serve.events import (
 from pravega_spark.serve.found_damage import TABLE, FoundDamage, Subject
 from pravega_spark.serve.rest import NOT_FOUND
 from pravega_spark.serve.served_root import ServedRoot
+from pravega_spark.serve.typed_keys import read_bytes, read_key, typed_bytes, typed_key
 from pravega_spark.serve.watch import RootWatch
 from pravega_spark.serve.web_problems import Refused
 from pravega_spark.values.checks import shown
@@ -122,7 +129,10 @@ class KeyRow(BaseModel):
     """A key: what is shown of it, and the text that names it in an address."""
 
     id: str
-    key: str = Field(description="A text, a number, or 0x and the hexadecimal bytes.")
+    key: str = Field(
+        description="A text, a number, 0x and the hexadecimal bytes, or a JSON string: as it is "
+        "given to find the key."
+    )
     is_key_cut: bool
     secondary_key: str | None
 
@@ -148,16 +158,17 @@ class EntriesPage(BaseModel):
         description="False if too many changes follow the fold: they are not in the entries."
     )
     missing_changes: int
-    as_of_ms: int | None = Field(description="When the entries were so; null if they are so now.")
+    as_of_ms: int | None = Field(
+        description="When the table was last changed up to these entries; null if they are so now."
+    )
     looked: int = Field(description="Entries that the page looked at, expired ones included.")
     lost: str | None = Field(description="Why entries before ``next`` cannot be read.")
 
 
-class EntryAnswer(BaseModel):
-    """One entry with the first 64 KiB of its value; null if the key has none."""
+class EntryAnswer(KeyRow):
+    """A key, whole, and its entry with the first 64 KiB of its value; null if it has none."""
 
     entry: EntryRow | None
-    id: str
     version: int
     is_current: bool
     missing_changes: int
@@ -188,6 +199,7 @@ class ChangesPage(BaseModel):
     is_done: bool
     looked: LookedRow
     head: str = Field(description="The cut before the oldest change that is not folded away.")
+    version: int = Field(description="Of the table's log, as the page read it.")
 
 
 @dataclass(frozen=True)
@@ -200,6 +212,8 @@ class TableState:
     codec: KeyCodec
     entries: EntriesAtVersion
     is_current: bool
+    """Whether the entries have the changes since the fold."""
+    is_newest: bool
 
     @property
     def missing_changes(self) -> int:
@@ -209,8 +223,9 @@ class TableState:
     @property
     def as_of_ms(self) -> int | None:
         """When the entries were so, if they are not now."""
-        folded = self.snapshot.folded
-        return None if self.is_current or folded is None else folded.record.folded_ms
+        if self.is_current:
+            return None if self.is_newest else self.snapshot.view.timestamp_ms
+        return None if self.folded is None else self.folded.record.folded_ms
 
 
 class OpenTables:
@@ -220,7 +235,8 @@ class OpenTables:
         """Take the root; no table is open."""
         self._root = root
         self._lock = new_lock()
-        self._held = OrderedDict[str, SharedTable]()
+        self._held = OrderedDict[tuple[str, int | None], SharedTable | TableState]()
+        """By name, and by the version of an older one."""
 
     def snapshot(self, scope: str, table: str) -> tuple[TableSnapshot, KeyCodec]:
         """Return a table at its newest version, and how its keys are stored. Raises NoSuchTable."""
@@ -232,27 +248,28 @@ class OpenTables:
         found = table_snapshot(self._root.log(table_log(scope, table)))
         return found, key_codec(name, found.configuration)
 
-    def read(self, scope: str, table: str) -> TableState:
-        """Return the entries of a table at its newest version: the fold, and the changes after it.
+    def read(self, scope: str, table: str, version: int | None = None) -> TableState:
+        """Return the entries of a table: the fold, and the changes after it.
 
         The first look reads these changes, later ones those that are new. Of more than
-        UNFOLDED_CHANGES, or UNFOLDED_BYTES, it reads none. Raises NoSuchTable.
+        UNFOLDED_CHANGES, or UNFOLDED_BYTES, it reads none. At an older ``version`` what has expired
+        since is not there. Raises NoSuchTable, InvalidInput for a version that does not exist yet,
+        and TruncatedData for one that can no longer be read.
         """
         name = f"{scope}/{table}"
         snapshot, codec = self.snapshot(scope, table)
+        if version is not None and version != snapshot.view.version:
+            return self._older(name, snapshot, codec, version)
         log = snapshot.stream
-        is_small = snapshot.changes <= UNFOLDED_CHANGES and snapshot.changed_bytes <= UNFOLDED_BYTES
-        if not is_small:
+        if not _is_small(snapshot):
             with self._lock:
-                self._held.pop(name, None)
+                self._held.pop((name, None), None)
             found = EntriesAtVersion(log, snapshot.view, {}, snapshot.folded)
-            return TableState(name, snapshot, snapshot.folded, codec, found, is_current=False)
+            return TableState(
+                name, snapshot, snapshot.folded, codec, found, is_current=False, is_newest=True
+            )
         shared = open_table(log, name, snapshot.view)
-        with self._lock:
-            self._held[name] = shared
-            self._held.move_to_end(name)
-            if len(self._held) > OPEN_TABLES:
-                self._held.popitem(last=False)
+        self._keep((name, None), shared)
         index = shared.index
         index.follow()
         with index.lock:
@@ -260,11 +277,46 @@ class OpenTables:
             assert index.snapshot is not None
             found = EntriesAtVersion(log, log.view_of(index.snapshot), dict(changes), folded)
         rows = folded if isinstance(folded, FoldedState) else None
-        return TableState(name, snapshot, rows, codec, found, is_current=True)
+        return TableState(name, snapshot, rows, codec, found, is_current=True, is_newest=True)
+
+    def _older(self, name: str, newest: TableSnapshot, codec: KeyCodec, version: int) -> TableState:
+        held = self._held.get((name, version))
+        if not isinstance(held, TableState) or held.snapshot.view.life != newest.view.life:
+            snapshot = table_snapshot(newest.stream, version)
+            is_small, changes = _is_small(snapshot), Changes()
+            if is_small:
+                dated = snapshot.configuration.ttl_ms is not None
+                try:
+                    changes = read_changes(snapshot.stream, iter(snapshot.ranges), dated=dated)
+                except TruncatedData as error:
+                    why = "its changes were folded, and are no longer in the log"
+                    raise unreadable(version, newest.view, why) from error
+            found = EntriesAtVersion(snapshot.stream, snapshot.view, changes, snapshot.folded)
+            held = TableState(
+                name, snapshot, snapshot.folded, codec, found, is_small, is_newest=False
+            )
+        self._keep((name, version), held)
+        return replace(held, snapshot=replace(held.snapshot, expired_us=newest.expired_us))
+
+    def _keep(self, key: tuple[str, int | None], held: SharedTable | TableState) -> None:
+        with self._lock:
+            self._held[key] = held
+            self._held.move_to_end(key)
+            if len(self._held) > OPEN_TABLES:
+                self._held.popitem(last=False)
+
+
+def _is_small(snapshot: TableSnapshot) -> bool:
+    """Return whether a page takes the changes since the fold into account."""
+    return snapshot.changes <= UNFOLDED_CHANGES and snapshot.changed_bytes <= UNFOLDED_BYTES
 
 
 KeyText = Annotated[
-    str | None, Query(max_length=4_000, description="A text, a number, or 0x and bytes.")
+    str | None,
+    Query(max_length=4_000, description="A text, a number, 0x and bytes, or a JSON string."),
+]
+Version = Annotated[
+    int | None, Query(ge=0, le=2**53, description="Of the table's log; the newest one by default.")
 ]
 KeyId = Annotated[str | None, Query(max_length=12_000, description="The id of a row.")]
 
@@ -323,17 +375,18 @@ def _add_entries(
         low: KeyText = None,
         high: KeyText = None,
         after: KeyId = None,
+        version: Version = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 50,
     ) -> EntriesPage:
         """Return entries in the order of their keys, each with the first KiB of its value.
 
         Those whose keys have a ``prefix``, or those from ``low`` to ``high``, both included.
-        Expired entries are left out.
+        Expired entries are left out. All pages of one ``version`` belong together.
         """
         with gate():
-            state = tables.read(scope, table)
+            state = tables.read(scope, table, version)
             given = {
-                name: key_of_text(state.codec, text)
+                name: read_key(state.codec, text)
                 for name, text in (("prefix", prefix), ("low", low), ("high", high))
                 if text
             }
@@ -342,7 +395,8 @@ def _add_entries(
                 found = found.after(state.codec, token_of(key_of_id(state.codec, after)))
             page = _entries_page(state, found, limit)
         query = {"prefix": prefix, "low": low, "high": high, "after": after}
-        damage.looked_at_page(Subject(TABLE, state.name), query, page.lost)
+        if page.lost or state.is_newest:  # an older version tells not that this one is sound
+            damage.looked_at_page(Subject(TABLE, state.name), query, page.lost)
         return page
 
     @routes.get("/entry", operation_id="tableEntry")
@@ -352,6 +406,7 @@ def _add_entries(
         id: KeyId = None,
         key: KeyText = None,
         secondary: KeyText = None,
+        version: Version = None,
     ) -> EntryAnswer:
         """Return the entry of a key with the first 64 KiB of its value.
 
@@ -359,13 +414,13 @@ def _add_entries(
         some.
         """
         with gate():
-            state = tables.read(scope, table)
+            state = tables.read(scope, table, version)
             stored = _wanted_key(state.codec, id, key, secondary)
             change = _find(state, stored)
             found = None if change is None else _entry(state, stored, change, SHOWN_EVENT_BYTES)
         return EntryAnswer(
+            **_key_fields(state.codec, stored, None),
             entry=found,
-            id=id_of(stored),
             version=state.entries.version,
             is_current=state.is_current,
             missing_changes=state.missing_changes,
@@ -383,10 +438,11 @@ def _add_entries(
         id: KeyId = None,
         key: KeyText = None,
         secondary: KeyText = None,
+        version: Version = None,
     ) -> Response:
         """Return the value of a key, to be saved; values have at most 8 MiB."""
         with gate():
-            state = tables.read(scope, table)
+            state = tables.read(scope, table, version)
             stored = _wanted_key(state.codec, id, key, secondary)
             change = _find(state, stored)
             if change is None:
@@ -442,6 +498,7 @@ def _add_changes(
             is_done=found.is_done,
             looked=looked_row(found.looked),
             head=str(view.head),
+            version=view.version,
         )
 
 
@@ -505,7 +562,7 @@ def _entries_page(state: TableState, wanted: KeyBounds, limit: int) -> EntriesPa
             if is_alive(change, expired_us):
                 rows.append(_entry(state, key, change, SHOWN_BYTES))
     except Damaged as error:
-        lost = said(command_line_advice(str(error)), state.snapshot.stream.store.url)
+        lost = said(error, state.snapshot.stream.store.url)
         following = _after_damage(state, wanted.low if last is None else last)
     return EntriesPage(
         entries=rows,
@@ -546,14 +603,13 @@ def _entry(state: TableState, stored: TableKey, change: Change, shown_bytes: int
     )
 
 
-def _key_fields(codec: KeyCodec, stored: TableKey) -> dict[str, Any]:
-    key = codec.decode(stored.primary)
-    text = _bytes_text(key) if isinstance(key, bytes) else str(key)
+def _key_fields(codec: KeyCodec, stored: TableKey, most: int | None = SHOWN_KEY) -> dict[str, Any]:
+    text, secondary = typed_key(codec.decode(stored.primary)), typed_bytes(stored.secondary)
     return {
         "id": id_of(stored),
-        "key": text[:SHOWN_KEY],
-        "is_key_cut": len(text) > SHOWN_KEY,
-        "secondary_key": _bytes_text(stored.secondary)[:SHOWN_KEY] if codec.has_secondary else None,
+        "key": text[:most],
+        "is_key_cut": len(text[:most]) < len(text),
+        "secondary_key": secondary[:most] if codec.has_secondary else None,
     }
 
 
@@ -566,12 +622,6 @@ def _value_fields(value: bytes, shown_bytes: int) -> dict[str, Any]:
         "base64": None if text is not None else base64.b64encode(beginning).decode(),
         "is_cut": is_cut,
     }
-
-
-def _bytes_text(data: bytes) -> str:
-    text = text_of(data, is_cut=False)
-    is_text = text is not None and not text.startswith("0x")  # else it would read as other bytes
-    return text if text is not None and is_text else f"0x{data.hex()}"
 
 
 def id_of(stored: TableKey) -> str:
@@ -595,25 +645,6 @@ def key_of_id(codec: KeyCodec, text: str) -> TableKey:
     )
 
 
-def key_of_text(codec: KeyCodec, text: str) -> Key:
-    """Return a key, or a bound of keys, that a person wrote; raise InvalidInput."""
-    if codec.key_type is KeyType.STRING:
-        return text
-    if codec.key_type is KeyType.LONG:
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidInput(
-                f"the keys of table {codec.table} are whole numbers, got {shown(text)}."
-            ) from None
-    if not text.startswith("0x"):
-        return text.encode()
-    try:
-        return bytes.fromhex(text[2:])
-    except ValueError:
-        raise InvalidInput(f"{shown(text)} is not 0x and hexadecimal bytes.") from None
-
-
 def _wanted_key(
     codec: KeyCodec, key_id: str | None, key: str | None, secondary: str | None
 ) -> TableKey:
@@ -621,12 +652,7 @@ def _wanted_key(
         raise InvalidInput("give the id of a row, or a key.")
     if key_id is not None:
         return key_of_id(codec, key_id)
-    second = secondary or ""
-    found = bytes.fromhex(second[2:]) if _HEX.fullmatch(second) else second.encode()
-    return codec.encode(key_of_text(codec, key or ""), found)
-
-
-_HEX: Final = re.compile("0x(?:[0-9a-fA-F]{2})*")
+    return codec.encode(read_key(codec, key or ""), read_bytes(secondary or ""))
 
 
 def _table(watch: RootWatch, name: str) -> TableRow:

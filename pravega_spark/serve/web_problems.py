@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from pravega_spark.advice import command_line_advice
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
 from pravega_spark.errors import (
     Damaged,
@@ -87,7 +86,7 @@ async def _on_known(root_url: str, request: Request, error: Exception) -> JSONRe
             error,
             extra=log_fields("answer"),
         )
-    message = said(command_line_advice(str(error)), root_url)
+    message = said(error, root_url)
     answer = problem(status, type(error).__name__, message)
     if status == 503:
         answer.headers["Retry-After"] = "5"

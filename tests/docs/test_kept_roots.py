@@ -12,6 +12,9 @@ from deltalake import DeltaTable
 from pravega_spark import StreamManager, StreamSchema
 from tests.harness import format_reader, kept_roots
 from tests.harness.kept_roots import BYTES, GROUP, STATE, STREAM, TABLE, TYPED
+from tests.harness.releases import run_release
+
+TREE = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=kept_roots.names())
@@ -136,3 +139,20 @@ def test_rows_of_a_kept_root_are_read_by_the_page_and_continued(tmp_path: Path) 
     assert items == ["first 1", "rolled", "new", "newest"]
     assert [row["till"] for row in rows if row["till"] is not None] == [3]
     assert len(rows) == 25
+
+
+DESCRIBE = """
+import json, sys
+from pathlib import Path
+from tests.harness.kept_roots import describe
+print(json.dumps(describe(Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.check
+def test_root_of_this_release_reads_the_same_in_the_release_before(tmp_path: Path) -> None:
+    kept_roots.write_root(tmp_path)
+    mine = json.loads(json.dumps(kept_roots.describe(tmp_path)))
+    assert len(mine["events"]) >= 12
+    assert {"bytes", "counter", "schemas", "rows", "table"} <= mine.keys()
+    assert json.loads(run_release("0.1.0", DESCRIBE, tmp_path, more=(TREE,))) == mine

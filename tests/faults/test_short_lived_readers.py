@@ -74,11 +74,11 @@ def test_consumer_that_is_killed_releases_what_it_reported_by_rounds_that_run_on
         killed.send_signal(signal.SIGKILL)
     group = root.reader_group("s/g")
     assert maintain_once(tmp_path) == 0
-    time.sleep(LEASE + 1)
-    assert maintain_once(tmp_path) == 0, "it records that the reader is silent"
-    assert group.online_readers() == ["r"]
-    time.sleep(LEASE + 1)
-    released = maintain_once(tmp_path)
+    for _ in range(2):  # the first one records that the reader is silent, if none has before
+        assert group.online_readers() == ["r"]
+        time.sleep(LEASE + 1)
+        if released := maintain_once(tmp_path):
+            break
     assert group.online_readers() == []
     assert 1 <= released <= 5, "what its last heartbeat had"
     with group.create_reader("next") as reader:

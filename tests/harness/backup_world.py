@@ -9,15 +9,14 @@ from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.small_streams import all_events, write
 
 
 def manager_of(store: Store, runtime: Runtime | None = None) -> StreamManager:
     """Return a manager that knows nothing of the store yet, like one of another process."""
-    return manager_on(store, runtime or FakeRuntime())
+    return manager_over(store, runtime or FakeRuntime())
 
 
 def stream_of(store: Store, name: str = "s/t", runtime: Runtime | None = None) -> StreamLog:

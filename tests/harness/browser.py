@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,8 @@ class BrowserTab:
         self._number = 0
         self._session: str | None = None
         self.requests: list[str] = []
+        self.received_bytes = 0
+        """What answers had below their headers."""
         self.problems: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
@@ -110,6 +112,13 @@ class BrowserTab:
         text = self.run("document.body.innerText")
         raise AssertionError(f"{script} did not become true: {self.problems} {text}")
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so outside of the page."""
+        end = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            assert time.monotonic() < end, self.problems
+            self.run("new Promise(done => setTimeout(done, 50))")
+
     @contextmanager
     def without_policy(self) -> Iterator[None]:
         """Let the pages that open meanwhile run scripts that are not theirs, such as axe."""
@@ -125,6 +134,21 @@ class BrowserTab:
             self.run(f"{AXE.read_text()}; null")
         found: list[str] = self.run(FAULTS)
         return found
+
+    def let_copy(self, url: str) -> None:
+        """Let the pages of a server write the clipboard, and read it."""
+        wanted = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+        self._call("Browser.grantPermissions", origin=url, permissions=wanted)
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)  # else it reads none
+
+    @contextmanager
+    def held(self, pattern: str) -> Iterator[None]:
+        """Hold back the requests to addresses of a pattern, such as ``*/api/live*``, meanwhile."""
+        self._call("Fetch.enable", patterns=[{"urlPattern": pattern}])
+        try:
+            yield
+        finally:
+            self._call("Fetch.disable")  # they go on
 
     def save_to(self, folder: Path) -> None:
         """Keep what the page lets its user save in a folder."""
@@ -184,6 +208,8 @@ class BrowserTab:
         kind, given = message.get("method"), message.get("params", {})
         if kind == "Network.requestWillBeSent":
             self.requests.append(given["request"]["url"])
+        elif kind == "Network.dataReceived":
+            self.received_bytes += given["dataLength"]
         elif kind == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(given["exceptionDetails"])[:600])
         elif kind == "Log.entryAdded" and given["entry"]["level"] == "error":

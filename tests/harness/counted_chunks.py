@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pravega_spark.engine.store import Store
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.values.units import MIB
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 _CHUNKS = "/events/data/"
@@ -44,4 +43,4 @@ class CountedChunks(Spy):
 def process_on(inner: Store, cache_bytes: int = 64 * MIB) -> tuple[StreamManager, CountedChunks]:
     """Open a root as another process does, and return its manager and its counts."""
     store = CountedChunks(inner, cache_bytes)
-    return manager_on(store), store
+    return manager_over(store), store

@@ -34,8 +34,15 @@ class SkippingRuntime(Runtime):
 
     def __init__(self) -> None:
         self.skipped = 0.0
+        self._stopped_ms: int | None = None
+
+    def stop(self) -> None:
+        """Let the wall clock stand still in milliseconds; the monotonic one goes on."""
+        self._stopped_ms = self.now_ms()
 
     def now_ms(self) -> int:
+        if self._stopped_ms is not None:
+            return self._stopped_ms
         return super().now_ms() + int(self.skipped * 1_000)
 
     def now_ns(self) -> int:

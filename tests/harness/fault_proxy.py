@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -65,11 +66,14 @@ class _Handler(BaseHTTPRequestHandler):
             xml = f"<Error><Code>{fault.code}</Code><Message>m</Message>{fault.details}</Error>"
             self._answer(fault.status, [("Content-Type", "application/xml")], xml.encode())
             return
-        status, headers, content = self._forward(body)
-        if fault == LOSE_ANSWER:
-            self.close_connection = True
-            return
-        self._answer(status, headers, content)
+        try:
+            status, headers, content = self._forward(body)
+            if fault != LOSE_ANSWER:
+                self._answer(status, headers, content)
+                return
+        except (OSError, http.client.HTTPException):  # the server is down, or the client is gone
+            pass
+        self.close_connection = True
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
 
@@ -105,11 +109,18 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of what went wrong, but not of a client that is gone."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextlib.contextmanager
 def start_proxy(endpoint_url: str) -> Iterator[FaultProxy]:
     """Serve on a free loopback port until the block ends."""
     handler = type("_ThisHandler", (_Handler,), {"upstream": urlsplit(endpoint_url).netloc})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         proxy = FaultProxy(f"http://127.0.0.1:{server.server_port}")
         handler.proxy = proxy  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -44,14 +44,13 @@ from pravega_spark.event_time import update as watermark_update
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.maintenance.work import stream_hints
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.scaling import auto
 from pravega_spark.spark.key_value.key_hashes import KeyHashes
 from pravega_spark.values.limits import MAX_EVENT_BYTES, MESSAGE_KEYS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import DatedDisk, FakeRuntime
 from tests.harness.offering import commit_offers, offer
-from tests.harness.roots import manager_on
 from tests.harness.small_streams import write
 
 STREAM, GROUP = "nyc/flights", "nyc/dashboards"
@@ -162,7 +161,7 @@ def write_story(folder: Path) -> Story:
     story = Story(folder)
     with _recorded(story):
         clock = Clock()
-        manager = manager_on(DatedDisk(folder / ROOT, clock), clock)
+        manager = manager_over(DatedDisk(folder / ROOT, clock), clock)
         _begin(manager, clock)
         _transact(manager, clock)
         _read_in_a_group(manager, clock)

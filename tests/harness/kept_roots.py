@@ -18,7 +18,6 @@ from typing import Any
 from unittest.mock import patch
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
-from pravega_spark.manager import root_of
 
 FOLDER = Path(__file__).parents[1] / "fixtures/roots"
 STREAM, GROUP, TABLE, BYTES, STATE, TYPED = (
@@ -90,6 +89,7 @@ def _write_checkpoint(manager: StreamManager, name: str = STREAM) -> None:
     try:
         from pravega_spark.engine.log.checkpoint import maintain
         from pravega_spark.engine.stream.stream_log import StreamLog
+        from pravega_spark.manager import root_of
     except ImportError:
         return
     stream = StreamLog(root_of(manager).store, name)

@@ -96,13 +96,14 @@ def rest(client: socket.socket) -> bytes:
 
 @contextmanager
 def limited_server(
-    *, files: int | None = None, free_files: int | None = None, **limits: Any
+    *, files: int | None = None, free_files: int | None = None, payload: int = 0, **limits: Any
 ) -> Iterator[LimitedServer]:
     """Yield a running server, which is killed afterwards.
 
-    It may open ``files`` files, and leaves ``free_files`` of them for connections.
+    It may open ``files`` files, and leaves ``free_files`` of them for connections. Its stream has
+    an event of ``payload`` bytes.
     """
-    given = json.dumps([files, free_files, limits])
+    given = json.dumps([files, free_files, payload, limits])
     command = [sys.executable, "-m", "tests.harness.limited_server", given]
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -117,12 +118,15 @@ def limited_server(
 
 def main() -> None:
     """Serve; print the port once it listens."""
-    files, free_files, limits = json.loads(sys.argv[1])
+    files, free_files, payload, limits = json.loads(sys.argv[1])
     if files is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     manager = StreamManager("memory://limited")
     manager.create_scope("nyc")
     manager.create_stream("nyc/f")
+    if payload:
+        with manager.create_writer("nyc/f", large_events=True) as writer:
+            writer.write_event(bytes(payload), "k").result()
     options = ServeOptions(port=0, limits=ConnectionLimits(**limits))
     held: list[int] = []
 

@@ -26,13 +26,28 @@ def _unpacked(version: str) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def environment(version: str) -> dict[str, str]:
-    """Return the variables with which Python, and what it starts, imports that release."""
-    return {**os.environ, "PYTHONPATH": _unpacked(version).name, "PYTHONSAFEPATH": "1"}
+def environment(version: str, *more: Path) -> dict[str, str]:
+    """Return the variables with which Python, and what it starts, imports that release.
+
+    ``more`` are folders of other modules, such as that of the tests.
+    """
+    path = os.pathsep.join((_unpacked(version).name, *map(str, more)))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def start_release(version: str, script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a script under that release, with its output piped; the caller ends it."""
+def sources(version: str) -> str:
+    """Return the text of all modules of that release."""
+    modules = sorted(Path(_unpacked(version).name).rglob("*.py"))
+    return "".join(module.read_text(encoding="utf-8") for module in modules)
+
+
+def start_release(
+    version: str, script: str, *arguments: object, more: tuple[Path, ...] = ()
+) -> subprocess.Popen[str]:
+    """Start a script under that release, with its output piped; the caller ends it.
+
+    ``more`` is as in :func:`environment`.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -40,13 +55,13 @@ def start_release(version: str, script: str, *arguments: object) -> subprocess.P
         stderr=subprocess.PIPE,
         text=True,
         cwd=_unpacked(version).name,
-        env=environment(version),
+        env=environment(version, *more),
     )
 
 
-def run_release(version: str, script: str, *arguments: object) -> str:
+def run_release(version: str, script: str, *arguments: object, more: tuple[Path, ...] = ()) -> str:
     """Run a script under that release; return what it printed. Fails with its standard error."""
-    process = start_release(version, script, *arguments)
+    process = start_release(version, script, *arguments, more=more)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, f"{version} ended with {process.returncode}:\n{errors}"
     return output

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pravega_spark import StreamManager
 from pravega_spark.engine.root import Root
-from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
+from pravega_spark.manager import StreamManager, manager_over
 
 
 class KeptRoot(Root):
@@ -22,13 +20,6 @@ class KeptRoot(Root):
         return known[name]
 
 
-def manager_on(store: Store, runtime: Runtime = SYSTEM) -> StreamManager:
-    """Return a manager of this store, which knows nothing of it yet, like another process's."""
-    made = StreamManager("memory://unused", runtime=runtime)
-    made._root = Root(store, runtime)
-    return made
-
-
 def manager_at(root: Path) -> StreamManager:
     """Return a manager of a local root as another process has it, with its own store."""
-    return manager_on(LocalStore(str(root)))
+    return manager_over(LocalStore(str(root)))

@@ -72,6 +72,16 @@ def add_connector(spark: SparkSession) -> None:
             spark.sql(f"ADD JAR '{jar}'")
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a resolver that does not look into ``~/.m2``.
+
+    Maven often has the description of a jar there without the jar, for which Ivy then fails.
+    """
+    kept = {k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"}
+    options = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Duser.home={folder}".strip()
+    return {**kept, "JAVA_TOOL_OPTIONS": options}
+
+
 def fetch() -> None:
     """Fetch what is missing by Spark's own resolver; each in a process of its own."""
     for name, packages in PACKAGES.items():
@@ -81,7 +91,7 @@ def fetch() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [sys.executable, "-c", _RESOLVE, ",".join(packages), str(folder), _EXCLUDED],
-            env={k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"},
+            env=_environment(folder),
             check=True,
             timeout=_SECONDS,
         )

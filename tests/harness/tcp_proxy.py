@@ -37,7 +37,7 @@ class TcpProxy:
         parts = urlsplit(upstream)
         self._upstream = parts.hostname or "", parts.port or 0
         self.network = Network.GOOD
-        self.connections = 0
+        self.connections = self.answered_bytes = 0
         self._ended = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(_LOOK_SECONDS)
@@ -58,6 +58,7 @@ class TcpProxy:
                 client, _ = self._listener.accept()
                 self.connections += 1
                 thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+                self._threads = [one for one in self._threads if one.is_alive()]
                 self._threads.append(thread)
                 thread.start()
 
@@ -72,7 +73,6 @@ class TcpProxy:
             _reset(client)
             return
         answers = threading.Thread(target=self._forward, args=(server, client, True), daemon=True)
-        self._threads.append(answers)
         answers.start()
         self._forward(client, server, False)
         answers.join()
@@ -93,6 +93,7 @@ class TcpProxy:
                 data = source.recv(_PIECE)
                 if not data:
                     return
+                self.answered_bytes += len(data) * is_answer
                 if is_answer and network is Network.SLOW:
                     self._ended.wait(0.05)
                 is_cut = is_answer and network is Network.CUT

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from pravega_spark import StreamManager
@@ -43,6 +46,25 @@ def web_client(
         app, base_url="http://localhost:9091", headers=headers, raise_server_exceptions=False
     ) as client:
         yield client
+
+
+@contextmanager
+def web_server(manager: StreamManager, **options: Any) -> Iterator[str]:
+    """Yield the URL of a server in a thread of this process: its clock is that of the manager."""
+    app = create_app(manager, ServeOptions(**options), version="1.2.3")
+    config = uvicorn.Config(app, port=0, ws="none", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield "http://127.0.0.1:{1}".format(*server.servers[0].sockets[0].getsockname())
+    finally:
+        app.end()
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager

@@ -32,14 +32,13 @@ from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.reader import TableReader
 from pravega_spark.key_value.updates import TableInsert, TablePut, TableRemove
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.segments import KeyRange
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
@@ -79,7 +78,7 @@ class TableMachine(RuleBasedStateMachine):
         self.scale(0, partitions)
 
     def manager(self, side: int) -> StreamManager:
-        return manager_on(self.stores[side], self.runtime)
+        return manager_over(self.stores[side], self.runtime)
 
     def fault(self, side: int, fault: Fault | None) -> None:
         if fault is not None:

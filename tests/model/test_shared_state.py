@@ -16,13 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import InvalidInput, TruncatedData
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.shared_state.revisioned_stream import Revision
 from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
@@ -48,7 +47,7 @@ class TwoProcesses(RuleBasedStateMachine):
         manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
 
     def manager(self, side: int) -> StreamManager:
-        return manager_on(self.stores[side], self.runtime)
+        return manager_over(self.stores[side], self.runtime)
 
     def trouble(
         self, side: int, fault: Fault | None, rival: Callable[[], object] | None = None

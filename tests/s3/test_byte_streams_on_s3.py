@@ -9,9 +9,8 @@ import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import SegmentTruncated
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.values.limits import BLOCK_BYTES
-from tests.harness.roots import manager_on
 from tests.harness.s3_server import S3Server
 from tests.harness.spy_store import Spy
 
@@ -62,7 +61,7 @@ def test_an_upload_continues_and_its_bytes_are_read_sought_and_truncated(
 
 def test_a_flush_costs_two_calls_and_a_read_few(s3: S3Server, manager: StreamManager) -> None:
     spy = Spy(root_of(manager).store)
-    manager = manager_on(spy)
+    manager = manager_over(spy)
 
     def made(since: int) -> list[tuple[str, str]]:
         return [call for call in spy.calls[since:] if STREAM in call[1]]
@@ -76,7 +75,7 @@ def test_a_flush_costs_two_calls_and_a_read_few(s3: S3Server, manager: StreamMan
         calls = made(before)
     # The chunk and the commit; a writer of events makes the same.
     assert sorted(name for name, _ in calls) == ["put", "put_if_absent"], calls
-    reads = manager_on(spy)
+    reads = manager_over(spy)
     with reads.create_byte_reader(STREAM, follow=False) as reader:
         before = len(spy.calls)
         assert reader.read() == DATA[:200]

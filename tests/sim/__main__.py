@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
 from tests.sim.running import Result, Warm, each_call, in_processes, total
+from tests.soak import records
 
 
 def main() -> int:
@@ -31,7 +33,12 @@ def main() -> int:
     parser.add_argument("--stride", type=int, default=1, help="of --each-call: every so many-th")
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
+    parser.add_argument("--keep", action="store_true", help="record the run for the page")
     given = parser.parse_args()
+    try:
+        commit = records.clean_commit() if given.keep else ""
+    except records.NotKept as why:
+        parser.error(str(why))
     if given.records is not None:
         warm = Warm()
         for seed in given.records:
@@ -47,27 +54,27 @@ def main() -> int:
         print(failure or "it keeps every promise that the checkers know")
         return int(failure is not None)
     seeds = range(given.first, given.first + given.seeds)
-    results, wrong = [], 0
+    results, wrong = list[Result](), list[str]()
     for result in in_processes(seeds, given.workers):
         results.append(result)
-        wrong += _tell(result, given.save)
+        wrong += _told(result, given.save)
     covered = total(results)
     print("\n".join(f"{count:>9} {name}" for name, count in sorted(covered.items())))
+    print("\n".join(f"{0:>9} {name}" for name in coverage.missing(covered)))
     met, of = coverage.pairs(covered)
     print(f"{met} of {of} pairs of verbs were in flight at the same time")
     spent = sum(result.cpu_seconds for result in results)
     print(
-        f"{len(results)} seeds, {wrong} of which fail; "
+        f"{len(results)} seeds, {len(wrong)} of which fail; "
         f"{sum(result.calls for result in results)} storage calls in "
         f"{sum(result.simulated_seconds for result in results) / 3600:.1f} simulated hours; "
         f"{spent / len(results):.2f} s of a processor each"
     )
     refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
     print("\n".join([*refused, said]))
-    zeros = coverage.missing(covered) if len(seeds) >= coverage.LONG else []
-    if len(seeds) >= coverage.LONG:
-        print("\n".join(zeros) or "each failpoint, fault, verb and outcome was reached")
-    return int(bool(wrong or refused or zeros))
+    if given.keep:
+        records.keep(record_of(results, wrong + refused, commit))
+    return int(bool(wrong or refused))
 
 
 def _each_call(programs: str, stride: int) -> int:
@@ -81,16 +88,37 @@ def _each_call(programs: str, stride: int) -> int:
     return int(bool(wrong))
 
 
-def _tell(result: Result, folder: Path | None) -> bool:
+def record_of(results: Sequence[Result], broken: list[str], commit: str) -> records.Record:
+    """Return what is kept of a run."""
+    covered = total(results)
+    hours = sum(result.simulated_seconds for result in results) / 3600
+    done = {
+        "seeds": len(results),
+        "calls": sum(n for name, n in covered.items() if name.startswith("outcome ")),
+        "storage calls": sum(result.calls for result in results),
+    }
+    faults = {
+        name.removeprefix("fault "): count
+        for name, count in sorted(covered.items())
+        if name.startswith("fault ")
+    }
+    shown = [line.partition("\n")[0] for line in broken]
+    return records.Record(
+        "simulator (its own hours)", records.today(), commit, round(hours, 1), done, faults, shown
+    )
+
+
+def _told(result: Result, folder: Path | None) -> list[str]:
+    """Tell of a seed that fails; return what it broke."""
     failure = failure_of(result)
     if failure is None:
-        return False
+        return []
     shrunken = failure_of(result, Warm()) or failure
     print(shrunken, flush=True)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"seed-{result.seed}.jsonl").write_text(shrunken.result.history)
-    return True
+    return [str(shrunken)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Checks kept histories: ``python -m tests.sim.check history.jsonl ...``
+"""Checks kept histories, ``.gz`` too: ``python -m tests.sim.check history.jsonl ...``
 
 Our checkers read each of them, and where Go is installed so does Porcupine. Ends with 1 if one
 breaks a promise or cannot be judged.
@@ -7,6 +7,7 @@ breaks a promise or cannot be judged.
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,12 @@ from tests.sim import porcupine_runs
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import BadHistory, calls_of
+
+
+def text_of(path: Path) -> str:
+    """Return a history, which may be compressed (``.gz``)."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     for path in options.histories:
         try:
-            text = path.read_text()
+            text = text_of(path)
             everything.check(text)
             said = f"{len(calls_of(text))} calls break no promise"
         except (BadHistory, Violation) as error:

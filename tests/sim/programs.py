@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from tests.sim.lives import Body, Life
 from tests.sim.processes import Host, Process
-from tests.sim.world import ROOTS, World
-
-Body = Callable[["Life"], object]
+from tests.sim.world import ROOTS, OpenCall, World
 
 
-@dataclass
-class Life:
-    """A program in one of its processes."""
+class SimulatedLife(Life):
+    """A program in one of its simulated processes."""
 
-    world: World
-    process: Process
-    program: Program
+    def __init__(self, world: World, process: Process, program: Program) -> None:
+        self.world, self.process = world, process
+        self.name, self.author, self.lives = process.name, program.name, program.lives
+        self.source, self.state, self.made = world.source, program.state, world.made
+        self.scope, self.segments = "s", world.segments
+        self.package, self.root = process.package, ROOTS[world.is_disk]
+        self.group_retention, self.changes_groups = world.group_retention, True
+        self.has_long_waits = world.has_long_waits
 
-    @property
-    def name(self) -> str:
-        return self.process.name
+    def module(self, path: str) -> Any:
+        return self.process.copy.get(path)
 
-    @property
-    def package(self) -> Any:
-        return self.process.package
-
-    @property
-    def errors(self) -> Any:
-        return self.process.copy.get("errors")
-
-    def manager(self, **options: Any) -> Any:
-        """Return a manager of the simulated root."""
+    def manager(self) -> Any:
         given = None if self.world.is_disk else {"retry_timeout": self.world.retry_timeout}
-        return self.package.StreamManager(
-            ROOTS[self.world.is_disk], storage_options=given, **options
-        )
+        return self.package.StreamManager(self.root, storage_options=given)
 
-    def call(self, operation: str, function: Callable[[], Any], **more: Any) -> tuple[bool, Any]:
-        return self.world.call(self.process, operation, function, **more)
+    def now(self) -> int:
+        return self.world.scheduler.now
 
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)
 
-    def until_it_works(self, function: Callable[[], Any], *accepted: str) -> Any:
-        """Repeat what is not part of the history until it succeeds; accept errors of some names."""
-        while True:
-            try:
-                return function()
-            except self.errors.PravegaSparkError as error:
-                self.world.look_at(self.process, error)
-                if type(error).__name__ in accepted:
-                    return error
-                self.wait(1.0)
+    def begin(self, operation: str, **arguments: Any) -> OpenCall:
+        return self.world.begin(self.process, operation, **arguments)
+
+    def look_at(self, error: BaseException) -> bool:
+        self.world.look_at(self.process, error)
+        return True
+
+    def strike_soon(self) -> bool:
+        return self.world.strike_soon(self.process)
 
 
 class Program:
@@ -65,7 +53,6 @@ class Program:
         self.lives = 0
         self.is_done = False
         self.state: dict[str, Any] = {}
-        """What the program knows in its next life, as if it had it from outside."""
         world.programs.append(self)
         world.unfinished += 1
         self.begin()
@@ -79,7 +66,7 @@ class Program:
         self.lives += 1
 
         def main(process: Process) -> None:
-            self.body(Life(self.world, process, self))
+            self.body(SimulatedLife(self.world, process, self))
             self._end()
 
         if self.world.process(self.process_name, self.host, main, self.killed) is None:

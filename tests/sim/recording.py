@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pravega_spark import EventPointer, StreamCut, StreamManager
+from pravega_spark import EventPointer, KeyVersion, StreamCut, StreamManager, TablePut
 from pravega_spark.errors import (
     CommitUnknown,
     ConditionFailed,
@@ -13,18 +13,19 @@ from pravega_spark.errors import (
     PravegaSparkError,
     StoreError,
 )
-from pravega_spark.key_value.entry import KeyVersion
-from pravega_spark.values.segments import END, NOT_REACHED
 from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.history import Call, History
+
+_END, _NOT_REACHED = -1, -2
+"""The marks of a cut; this file also runs over releases that have them elsewhere."""
 
 
 def cut_of(cut: StreamCut) -> dict[str, int]:
     """Return a cut as histories have it."""
     return {
-        str(segment): ENDLESS if offset == END else offset
+        str(segment): ENDLESS if offset == _END else offset
         for segment, offset in cut
-        if offset != NOT_REACHED
+        if offset != _NOT_REACHED
     }
 
 
@@ -34,6 +35,11 @@ def position_of(pointer: EventPointer) -> list[Any]:
 
 def version_of(version: KeyVersion) -> list[int]:
     return [version.segment_id, version.offset]
+
+
+def text_of(data: bytes | Mapping[str, Any]) -> str:
+    """Return the event of a history; of a row it is the item."""
+    return data.decode() if isinstance(data, bytes) else str(data["item"])
 
 
 def ended(call: Call, error: PravegaSparkError) -> None:
@@ -93,7 +99,7 @@ class Processes:
 
         def told(found: Any) -> Any:
             head, events, end = found
-            rows = [[e.segment_id, e.offset, e.routing_key, e.data.decode()] for e in events]
+            rows = [[e.segment_id, e.offset, e.routing_key, text_of(e.data)] for e in events]
             return {"from": cut_of(head), "to": cut_of(end), "events": rows}
 
         return self.ask("read", read, told, stream=stream)
@@ -118,8 +124,6 @@ class Processes:
 
     def update(self, table: Any, name: str, changes: dict[str, str]) -> Any:
         """Put values of keys, all or none."""
-        from pravega_spark.key_value.updates import TablePut
-
         return self.ask(
             "update",
             lambda: table.update([TablePut(key, value) for key, value in changes.items()]),

@@ -442,6 +442,21 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
 
 
 @breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if bad:
+        story.got("r", [0, 1], "b")
+    else:
+        story.unknown("next", by="r", group="g", reader="r")
+    story.expire("r")
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
 def cut_lies_behind_what_came_after_the_marker(story: Story, bad: bool) -> None:
     three_events(story)
     story.join("r")

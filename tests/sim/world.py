@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy
 from tests.sim.history import History
+from tests.sim.lives import is_refusal
 from tests.sim.processes import Host, Process
 from tests.sim.scheduler import Pace, Scheduler
 from tests.sim.storage import Bucket, Weather, disk_store, s3_store
@@ -190,12 +191,13 @@ class World:
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
 
-    def strike_soon(self, process: Process) -> None:
-        """Kill a process, unless the seed plays without that, after some more calls of its own."""
-        if self.failing is None and self.has(f"kill {process.name} amid its work"):
-            after = int(self.source.uniform(0.0, 2.0) * 1e9)
-            self.scheduler.after(after, process.kill)
-            self.coverage["fault kill"] += 1
+    def strike_soon(self, process: Process) -> bool:
+        """Kill a process soon, unless the seed plays without that; return whether it will be."""
+        if self.failing is not None or not self.has(f"kill {process.name} amid its work"):
+            return False
+        self.scheduler.after(int(self.source.uniform(0.0, 2.0) * 1e9), process.kill)
+        self.coverage["fault kill"] += 1
+        return True
 
     def _counts_down(self, kind: str) -> bool:
         """Count a failpoint or a call of any process; return whether it is its last."""
@@ -250,27 +252,6 @@ class World:
         self._in_flight[call.number] = operation
         return OpenCall(self, process, operation, call)
 
-    def call(
-        self,
-        process: Process,
-        operation: str,
-        function: Callable[[], Any],
-        *,
-        told: Callable[[Any], Any] = lambda value: None,
-        **arguments: Any,
-    ) -> tuple[bool, Any]:
-        """Make a call of the package, record it, and return (whether it succeeded, its result)."""
-        call = self.begin(process, operation, **arguments)
-        try:
-            found = function()
-            recorded = told(found)
-        except process.copy.get("errors").PravegaSparkError as error:
-            call.ended_with(error)
-            self.look_at(process, error)
-            return False, error
-        call.ok(recorded)
-        return True, found
-
     def look_at(self, process: Process, error: BaseException) -> None:
         """Record an error that says that something is damaged, which ends the run."""
         if isinstance(error, process.copy.get("errors").Damaged):
@@ -284,15 +265,6 @@ class World:
     def wait(self, seconds: float) -> None:
         """Have the present simulated thread wait, in true time."""
         self.scheduler.wait(int(seconds * 1e9))
-
-
-_REFUSALS = (
-    "ConditionFailed", "FencingTokenMismatch", "WriterFenced", "StreamSealed", "TxnFailed",
-    "ConditionalTableUpdate", "ScaleConflict", "HeldBySubscriber", "InvalidInput", "NotFound",
-    "TruncatedData", "ReinitializationRequired", "IllegalState", "StoreFull", "StoreReadOnly",
-)  # fmt: skip
-"""Errors, with those below them, that say that nothing was done. After any other the call is open:
-it may have its effect later."""
 
 
 class OpenCall:
@@ -311,7 +283,7 @@ class OpenCall:
 
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""
-        if any(kind.__name__ in _REFUSALS for kind in type(error).__mro__):
+        if is_refusal(error):
             self.failed(error)
         else:
             self._ended(type(error).__name__)

@@ -38,7 +38,7 @@ from pravega_spark.errors import CorruptChunk, StoreError, StoreUnavailable
 from pravega_spark.integrity.root_integrity import check_root
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.values.segments import EventPointer
 from pravega_spark.values.units import MIB
 from tests.harness import file_kms
@@ -46,7 +46,6 @@ from tests.harness.counted_chunks import CountedChunks, process_on
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.file_kms import MasterKeys
-from tests.harness.roots import manager_on
 
 S, FOLLOWERS = "s/a", 10
 _BACKLOG = 20
@@ -56,7 +55,7 @@ _BACKLOG = 20
 def disk() -> MemoryStore:
     """A root with a stream of twenty chunks, which another process has written."""
     store = MemoryStore()
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("s")
     manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))
     write(manager, *range(_BACKLOG))
@@ -91,7 +90,7 @@ def test_followers_at_the_tail_send_one_get_for_each_new_chunk(
 ) -> None:
     ours, store = process_on(disk, cache_bytes)
     followed = [ours.follow(S, ours.tail(S), timeout=60.0) for _ in range(FOLLOWERS)]
-    other = manager_on(disk)
+    other = manager_over(disk)
     before = chunks_in(disk)
     for number in range(3):
         write(other, number)
@@ -130,7 +129,7 @@ def test_readers_of_every_kind_share_the_chunks(disk: MemoryStore) -> None:
     table = ours.key_value_table("s/t")
     table.update([TablePut("k", b"v")])
     for _ in range(2):
-        fresh = manager_on(store).key_value_table("s/t")
+        fresh = manager_over(store).key_value_table("s/t")
         assert [entry.value for entry in fresh.entries()] == [b"v"]
     assert store.gets()[0] <= 1
 
@@ -181,7 +180,7 @@ def test_memory_is_bounded_and_what_was_read_last_stays(disk: MemoryStore) -> No
     assert read(ours) == [b"%d" % number for number in range(_BACKLOG)]
     assert sum(sizes[-2:]) < kept_of(store).size_bytes <= store.cache_bytes
     store.gets()
-    newest = [event.pointer for event in manager_on(disk).read(S)][-2:]
+    newest = [event.pointer for event in manager_over(disk).read(S)][-2:]
     assert [ours.fetch_event(pointer).data for pointer in newest] == [b"18", b"19"]
     assert store.gets() == (0, 0)
 
@@ -191,8 +190,8 @@ def test_chunk_that_was_used_longest_ago_goes_first_and_one_that_never_fits_driv
 ) -> None:
     most = max(len(data) for data in chunks_in(disk).values())
     ours, store = process_on(disk, cache_bytes=2 * most + 1_100)
-    pointers = [event.pointer for event in manager_on(disk).read(S)]
-    with manager_on(disk).create_writer(S) as writer:
+    pointers = [event.pointer for event in manager_over(disk).read(S)]
+    with manager_over(disk).create_writer(S) as writer:
         pointers.append(writer.write_event(Random(1).randbytes(100_000), "key").result())
 
     def fetched(*numbers: int) -> int:
@@ -256,7 +255,7 @@ def before_its_chunk(disk: MemoryStore) -> tuple[StreamManager, CountedChunks, E
     """Return a process that has opened the stream, its store, and the first event's pointer."""
     ours, store = process_on(disk)
     ours.tail(S)
-    return ours, store, next(iter(manager_on(disk).read(S))).pointer
+    return ours, store, next(iter(manager_over(disk).read(S))).pointer
 
 
 def test_readers_at_the_same_time_share_one_request(
@@ -356,7 +355,7 @@ def test_a_second_life_and_a_deleted_stream_are_not_served_from_the_first(
 ) -> None:
     ours, store = process_on(disk)
     assert read(ours)[-1] == b"19"
-    other = manager_on(disk)
+    other = manager_over(disk)
     other.seal_stream(S)
     other.delete_stream(S)
     other.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1)))

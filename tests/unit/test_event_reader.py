@@ -36,7 +36,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.event_reader import EventReader, json_deserializer
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.values.events import Event
 from pravega_spark.values.segments import (
     EventPointer,
@@ -46,7 +46,6 @@ from pravega_spark.values.segments import (
     segment_text,
 )
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime
-from tests.harness.roots import manager_on
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.small_tables import commit
 from tests.harness.spy_store import Spy
@@ -82,7 +81,7 @@ def numbers(events: Iterable[Event]) -> list[int]:
 
 
 def manager_of(stream: StreamLog) -> StreamManager:
-    return manager_on(stream.store, stream.runtime)
+    return manager_over(stream.store, stream.runtime)
 
 
 def recreate(stream: StreamLog) -> None:

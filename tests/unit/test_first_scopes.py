@@ -16,10 +16,10 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.retrying_store import RetryingStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, PROBE_FOLDER
 from pravega_spark.errors import InvalidInput, RootChanged, StoreError, StoreUnavailable
+from pravega_spark.manager import manager_over
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule, Rules
 from tests.harness.faulty_store import Fault, FaultyStore
-from tests.harness.roots import manager_on
 
 _NO_ANSWER = StoreUnavailable("no answer")
 _WRITES = {"put_if_absent": (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER)}
@@ -72,7 +72,7 @@ LOSSES: list[dict[int, int]] = [{}] + [
 def check_first_scope(inner: Store, wrap: Wrap, lost: dict[int, int]) -> None:
     runtime = FakeRuntime()
     lossy = LossyStore(inner, lost)
-    manager = manager_on(wrap(lossy, runtime), runtime)
+    manager = manager_over(wrap(lossy, runtime), runtime)
     try:
         manager.create_scope("a")
     except (StoreError, RuntimeError):
@@ -84,7 +84,7 @@ def check_first_scope(inner: Store, wrap: Wrap, lost: dict[int, int]) -> None:
     lossy.lost = {}
     manager.create_scope("a")
     assert inner.exists(MARKER_KEY)
-    assert manager_on(inner, runtime).list_scopes() == ["a"]
+    assert manager_over(inner, runtime).list_scopes() == ["a"]
 
 
 @pytest.mark.check
@@ -103,7 +103,7 @@ def test_lost_requests_of_the_marker_are_sent_again_until_the_storage_answers() 
     runtime, inner = FakeRuntime(), MemoryStore()
     rules = Rules(*(Rule(Fault.LOSE_REQUEST, "put_if_absent", MARKER_KEY, n) for n in range(1, 5)))
     client = FaultyStore(inner, rules)
-    assert manager_on(repeating(client, runtime), runtime).create_scope("a")
+    assert manager_over(repeating(client, runtime), runtime).create_scope("a")
     assert client.fired["put_if_absent", Fault.LOSE_REQUEST] == 4
     assert inner.exists(MARKER_KEY)
     assert inner.list(PROBE_FOLDER) == []
@@ -113,7 +113,7 @@ def test_lost_requests_of_the_marker_are_sent_again_until_the_storage_answers() 
 def test_marker_that_never_arrives_fails_the_first_scope(wrap: Wrap) -> None:
     runtime, inner = FakeRuntime(), MemoryStore()
     lost = Rules(Rule(Fault.LOSE_REQUEST, "put_if_absent", MARKER_KEY))
-    manager = manager_on(wrap(FaultyStore(inner, lost), runtime), runtime)
+    manager = manager_over(wrap(FaultyStore(inner, lost), runtime), runtime)
     with pytest.raises(StoreUnavailable, match=r"_pravega_spark.json: .*no answer.* Try again"):
         manager.create_scope("a")
     assert inner.list("") == []
@@ -129,7 +129,7 @@ def test_marker_that_vanishes_again_fails_the_first_scope() -> None:
                 self.inner.delete([key])
             return answer
 
-    manager = manager_on(Vanishing(inner, lambda operation, key: None), runtime)
+    manager = manager_over(Vanishing(inner, lambda operation, key: None), runtime)
     with pytest.raises(StoreUnavailable, match=r"_pravega_spark\.json"):
         manager.create_scope("a")
     assert inner.list("") == []
@@ -137,11 +137,11 @@ def test_marker_that_vanishes_again_fails_the_first_scope() -> None:
 
 def test_root_that_lost_its_marker_names_its_scopes_and_heals_by_create_scope() -> None:
     runtime, inner = FakeRuntime(), MemoryStore()
-    old = manager_on(FaultyStore(inner, lambda operation, key: None), runtime)
+    old = manager_over(FaultyStore(inner, lambda operation, key: None), runtime)
     old.create_scope("a")
     old.create_stream("a/t")
     inner.delete([MARKER_KEY])
-    new = manager_on(FaultyStore(inner, lambda operation, key: None), runtime)
+    new = manager_over(FaultyStore(inner, lambda operation, key: None), runtime)
     with pytest.raises(InvalidInput, match=r"has no marker, but holds scopes: a\..*create_scope"):
         new.maintain()
     assert not inner.exists(MARKER_KEY)
@@ -153,6 +153,6 @@ def test_root_that_lost_its_marker_names_its_scopes_and_heals_by_create_scope() 
 
 
 def test_root_without_scopes_is_refused_as_before() -> None:
-    manager = manager_on(MemoryStore(), FakeRuntime())
+    manager = manager_over(MemoryStore(), FakeRuntime())
     with pytest.raises(InvalidInput, match="has no marker, so it holds no scope"):
         manager.maintain()

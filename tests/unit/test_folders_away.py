@@ -16,9 +16,8 @@ from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import CorruptLog, Damaged, PravegaSparkError, StoreError
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from tests.harness.folder_state import move, wait_for_maintenance
-from tests.harness.roots import manager_on
 
 S, OTHER, TABLE = "s/t", "s/other", "s/_kv_tables/table"
 PARTS = ["", "/events"]
@@ -54,7 +53,7 @@ def away(tmp_path: Path, name: str) -> Iterator[None]:
 
 def events(root: Path, name: str = S) -> list[bytes]:
     """What another process reads."""
-    reader = manager_on(LocalStore(str(root)))
+    reader = manager_over(LocalStore(str(root)))
     return [event.data for event in reader.read(name)]
 
 
@@ -110,7 +109,7 @@ def test_transaction_of_another_process_is_written_to(
 ) -> None:
     with manager.create_transactional_writer(S) as writer:
         name = writer.begin_transaction().id
-        other = manager_on(LocalStore(str(tmp_path / "root")))
+        other = manager_over(LocalStore(str(tmp_path / "root")))
         txn = other.transaction(S, name)
         txn.write_event(b"other")
         with away(tmp_path, S + part), pytest.raises(StoreError):
@@ -186,6 +185,6 @@ def test_stream_that_was_deleted_by_hand_is_created_by_a_new_process(
 ) -> None:
     """Nobody expects the folder of a log that the reader has not found."""
     move(tmp_path / "root" / S, tmp_path / "away")
-    other = manager_on(LocalStore(str(tmp_path / "root")))
+    other = manager_over(LocalStore(str(tmp_path / "root")))
     other.create_stream(S)
     assert events(tmp_path / "root") == []

@@ -42,7 +42,7 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.updates import TablePut
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.reader_groups.configuration import ReaderGroupConfiguration
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.retention.stream_retention import StreamRetention
@@ -53,7 +53,6 @@ from pravega_spark.txn.writer import TransactionalWriter
 from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import NOW_MS, FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import IS_LONG, sized
@@ -89,8 +88,8 @@ class World:
         self.runtime.wall_ms = self.wall_ms
         self.inner = memory(self.runtime)
         self.store = Spy(self.inner)
-        self.manager = manager_on(self.store, self.runtime)
-        self.other = manager_on(self.inner, self.runtime)
+        self.manager = manager_over(self.store, self.runtime)
+        self.other = manager_over(self.inner, self.runtime)
 
     def copy(self) -> World:
         """A copy of all objects, which changes independently."""

@@ -48,7 +48,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.values.names import table_log
 from pravega_spark.values.segments import EventPointer, SegmentRange, StreamCut
 from tests.harness.drawn_lives import DRAWN
@@ -57,7 +57,6 @@ from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import created, make_stream
 from tests.harness.spy_store import Spy
@@ -67,7 +66,7 @@ TWO = StreamConfiguration(ScalingPolicy.fixed(2), tags=frozenset({"two"}))
 
 def manager_of(store: Store) -> StreamManager:
     """A manager as another process has it, without any state in memory."""
-    return manager_on(store, FakeRuntime())
+    return manager_over(store, FakeRuntime())
 
 
 @pytest.fixture
@@ -462,7 +461,7 @@ def test_creating_a_stream_costs_the_same_in_a_scope_ten_times_as_large() -> Non
     costs = []
     for count in (600, 6_000):
         spy = Spy()
-        manager = manager_on(spy)
+        manager = manager_over(spy)
         manager.create_scope("s")
         table = root_of(manager).scope("s").table
         row = {"kind": "stream", "life": 1, "version": -1, "tags": [], "configuration": "{}"}
@@ -494,7 +493,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
     for count in (600, 6_000):
         spy = Spy()
         filled_scope(spy, count)
-        manager_on(spy).create_reader_group("s/first", ["s/t"])
+        manager_over(spy).create_reader_group("s/first", ["s/t"])
         calls = []
         for act in (
             lambda manager: manager.create_reader_group("s/g", ["s/t"]),
@@ -502,7 +501,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
         ):
             wait_for_maintenance()
             spy.calls.clear()
-            act(manager_on(spy))  # another manager of the same process
+            act(manager_over(spy))  # another manager of the same process
             assert spy.count("get", "_scope/data/") == 0, "the rows are known"
             calls.append(sorted(call for call, key in spy.calls if "/_scope/" in key))
         costs.append(calls)
@@ -513,7 +512,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
 def test_a_handle_of_a_group_keeps_no_rows_of_its_scope() -> None:
     spy = Spy()
     filled_scope(spy, 600)
-    group = manager_on(spy).create_reader_group("s/g", ["s/t"])
+    group = manager_over(spy).create_reader_group("s/g", ["s/t"])
     group.online_readers()
     scope = weakref.ref(scopes.open_scope(spy, "s"))
     assert scope() is not None
@@ -755,7 +754,7 @@ def test_damaged_log_or_chunk_is_named_and_the_rest_is_readable(
 
 def test_clock_that_jumps_back_breaks_nothing(store: Spy) -> None:
     runtime = FakeRuntime()
-    manager = manager_on(store, runtime)
+    manager = manager_over(store, runtime)
     for hour in range(4):
         runtime.wall_ms -= hour * 3_600_000
         filled(manager, "s/t", 3)

@@ -11,11 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from pravega_spark.errors import InvalidInput, InvalidName, NoSuchScope, NoSuchStream, RootChanged
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.stream import Stream
 from pravega_spark.values.segments import EventPointer, KeyRange, SegmentInfo
 from tests.harness.folder_state import remove
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 OWN_NAMES = {
@@ -71,7 +70,7 @@ def test_manager_calls_the_verb_with_all_its_arguments(verb: str, name: str) -> 
 
 def test_making_a_handle_asks_no_storage() -> None:
     store = Spy()
-    manager = manager_on(store)
+    manager = manager_over(store)
     handle = manager.stream("none/yet")
     assert repr(handle) == f"Stream('none/yet', root={store.url!r})"
     assert handle.name == "none/yet"

@@ -29,7 +29,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.engine.chunk_paths import offer_version, version_folder
-from pravega_spark.engine.chunks.chunk import NO_BOUNDS
+from pravega_spark.engine.chunks.chunk import NO_BOUNDS, ChunkRef
 from pravega_spark.engine.log.actions import Add, Body
 from pravega_spark.engine.log.commit import Proposal
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -53,7 +53,7 @@ from pravega_spark.engine.writing.stage import (
     offered_at,
     parse_offer,
 )
-from pravega_spark.errors import OutOfOrder, PravegaSparkError, StoreError
+from pravega_spark.errors import OutOfOrder, PravegaSparkError, StoreError, WriterFenced
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.values.limits import (
     COMMIT_DEADLINE_SECONDS,
@@ -306,7 +306,10 @@ def landed(stream: StreamLog, batch: StagedBatch, newest: tuple[int, bytes] | No
     found = {add.path: chunk_ref(add, stream.log.reader.where) for add in adds}
     if not all(path in found for path in paths):
         return AppendResult(version, duplicate=True)
-    refs = [found[path] for path in paths]
+    return _result(version, [found[path] for path in paths])
+
+
+def _result(version: int, refs: Sequence[ChunkRef]) -> AppendResult:
     ranges = (
         AppendedRange(
             segment_id=ref.segment_id,
@@ -462,6 +465,8 @@ _RETRY_SECONDS = 0.1
 """The pause after a look that failed."""
 _CHASES = 4
 """How often a loser of a race looks for the next commit before it lists again."""
+_COMMITS_PER_CALL = 16
+"""Commits that are read at once where it is unknown which of them holds a batch."""
 _OFFER_REQUEST_AFTER = 4 * REQUEST_AFTER
 """Lost races after which an offer on an object store makes a request, which holds up all others."""
 
@@ -630,7 +635,7 @@ class GroupCommitter:
             elif committed.value is None:
                 self._review([one])
             else:  # the commit proves that its snapshot was the newest
-                one.refuse(outcome)
+                self._refuse(one, outcome)
         return True
 
     def _note_offers_found(self, offers: int | None) -> None:
@@ -725,7 +730,7 @@ class GroupCommitter:
             except StoreError as error:
                 one.fail(error, self._stream.name)
             except PravegaSparkError as error:
-                one.refuse(error)
+                self._refuse(one, error)
             else:
                 if found is None:
                     one.missed += 1 if self._stream.log.operation == APPEND else VERB_COMMITS
@@ -742,6 +747,45 @@ class GroupCommitter:
 
     def _landed(self, batch: StagedBatch) -> AppendResult:
         return landed(self._stream, batch, self._newest)
+
+    def _refuse(self, one: PendingAppend, error: PravegaSparkError) -> None:
+        """Refuse a batch for good, unless it landed before its writer was fenced.
+
+        All other refusals are of batches that the log does not hold. But the record of a newer
+        session says nothing of the older one's batches, and who reads several commits at once sees
+        that record alone.
+        """
+        if isinstance(error, WriterFenced) and one.batch.is_offered:
+            try:
+                found = self._taken(one.batch)
+            except StoreError as failure:
+                one.fail(failure, self._stream.name)
+                return
+            if found is not None:
+                one.complete(found)
+                return
+        one.refuse(error)
+
+    def _taken(self, batch: StagedBatch) -> AppendResult | None:
+        """Return where one of the commits since its offer holds a batch, durably.
+
+        Raises StoreError if one of them is not stored any more.
+        """
+        view, log = self._stream.known_view(), self._stream.log
+        record = view.writer(batch.identity.writer_id)
+        if record is None or record.last < batch.identity.last:
+            return None  # the newer session began behind an earlier event
+        paths = [chunk.path for chunk in batch.chunks]
+        for first in range(offered_at(paths[0]) + 1, view.version + 1, _COMMITS_PER_CALL):
+            count = min(_COMMITS_PER_CALL, view.version + 1 - first)
+            for version, data in enumerate(log.reader.next_commits(first, count), first):
+                if data is None:
+                    raise StoreError(f"commit {version} of stream {self._stream.name} is gone.")
+                adds = _newest_adds((version, data), version, paths)
+                if adds is not None:
+                    log.make_durable()
+                    return _result(version, [chunk_ref(add, log.reader.where) for add in adds])
+        return None
 
     def _fail(self, waiting: Sequence[PendingAppend], error: BaseException) -> None:
         """Fail batches because of an error that says nothing about any of them."""

@@ -1,6 +1,6 @@
 // The page's frame: addresses, keys, colours, search, and the one connection for live updates.
 
-import { h } from "./dom.js";
+import { h, tickAges } from "./dom.js";
 import * as format from "./format.js";
 import { get, live, onServer, tryNow, unstored } from "./server.js";
 import { overviewView } from "./overview_view.js";
@@ -219,6 +219,7 @@ button.addEventListener("click", () => {
 });
 colour(localStorage.getItem("colours") || "auto");
 
+setInterval(() => { if (!document.hidden) tickAges(); }, 5000);
 show();
 get("/api/overview").then((found) => {
   document.getElementById("root").textContent = format.printable(found.root);

@@ -6,6 +6,9 @@ import { get } from "./server.js";
 
 const VERBS = ["get", "post", "put", "delete"];
 
+/** A text of the document, whose code stands between pairs of backticks. */
+const marked = (text) => text.split("``").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+
 function typeOf(schema) {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").pop();
@@ -20,7 +23,7 @@ function fields(schema, known) {
   if (!found?.properties) return h("p", {}, h("code", {}, typeOf(schema) || "no body"));
   return h("div", {}, h("p", {}, h("code", {}, typeOf(schema))),
     table(["Field", "Type", "Meaning"], Object.entries(found.properties).map(([name, field]) =>
-      [h("code", {}, name), h("code", {}, typeOf(field)), (field.description || "").replaceAll("\n", " ")])));
+      [h("code", {}, name), h("code", {}, typeOf(field)), marked((field.description || "").replaceAll("\n", " "))])));
 }
 
 function tryIt(path, parameters) {
@@ -50,8 +53,8 @@ function operation(path, verb, found, known) {
   const parameters = found.parameters || [];
   return h("details", { class: "card operation", id: found.operationId },
     h("summary", {}, h("code", { class: `verb ${verb}` }, verb.toUpperCase()), " ", h("code", {}, path), " ",
-      h("span", { class: "muted" }, (found.description || found.summary || "").split("\n")[0])),
-    found.description?.includes("\n") && h("p", {}, found.description.split("\n").slice(1).join(" ").trim().replaceAll("`", "")),
+      h("span", { class: "muted" }, marked((found.description || found.summary || "").split("\n")[0]))),
+    found.description?.includes("\n") && h("p", {}, marked(found.description.split("\n").slice(1).join(" ").trim())),
     parameters.length > 0 && table(["Parameter", "In", "Type", "Default"], parameters.map((given) =>
       [h("code", {}, given.name), given.in, h("code", {}, typeOf(given.schema)), given.required ? "required" : String(given.schema.default ?? "")])),
     body && [h("h2", {}, "Body"), fields(body, known)],

@@ -1,7 +1,7 @@
 // Elements without HTML texts: every text becomes a text node, so data can never become markup,
 // and every text that is read is printable, so data can never turn or break a line.
 
-import { printable, printableLines } from "./format.js";
+import { ago as agoText, printable, printableLines } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -26,6 +26,17 @@ export const h = (tag, attributes, ...children) =>
 
 export const svg = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** How long ago a time is. What shows it goes on to be true: see `tickAges`. */
+export const ago = (ms) => (ms ? h("time", { "data-ms": ms }, agoText(ms)) : agoText(ms));
+
+/** Let all ages be those of now. */
+export function tickAges() {
+  for (const one of document.querySelectorAll("time[data-ms]")) {
+    const text = agoText(Number(one.dataset.ms));
+    if (one.textContent !== text) one.textContent = printable(text);
+  }
+}
 
 /** Set a width in percent; the style attribute itself is forbidden by the page's policy. */
 export function wide(element, part) {

@@ -73,7 +73,7 @@ function form(path, query) {
     const given = { segment: segment.value.trim(), key: key.value, contains: contains.value };
     if (select.value === "oldest") Object.assign(given, { at: "head", order: "oldest" });
     if (select.value === "time") given.time_ms = time.value ? Date.parse(`${time.value}Z`) : null;
-    if (select.value === "at") Object.assign(given, { at: at.value.trim(), order: "oldest" });
+    if (select.value === "at") Object.assign(given, { at: at.value.trim(), order: (query.at === at.value.trim() && query.order) || "oldest" });
     open(address(path, given));
   } }, field("From", select), time, at, field("Segment", segment), field("Routing key", key),
   field("Text in the payload", contains), h("button", {}, "Show"));
@@ -144,9 +144,9 @@ export function eventsView(scope, stream) {
   const query = Object.fromEntries(NAMES.map((name) => [name, given.get(name)]));
   const kept = Object.fromEntries(KEPT.map((name) => [name, query[name]]));
   const isSearch = Boolean(query.key || query.key_of || query.contains);
-  const isNewest = !query.time_ms && (!query.at || query.at === "tail") && query.order !== "oldest";
+  const isBack = query.order ? query.order === "newest" : !query.time_ms && (!query.at || query.at === "tail");
   const list = h("div", { class: "loading", "aria-live": "polite" }, "…");
-  const newer = h("button", { type: "button", class: "small", hidden: true, onclick: () => load() }, "There are newer events: show them");
+  const newer = h("button", { type: "button", class: "small", hidden: true, onclick: () => (begins.at === query.at ? open(address(path, kept)) : load()) }, "There are newer events: show them");
   const shown = unlessAbsent(h("div", {},
     card("Which events", query.key_of ? `with the routing key of ${query.key_of}` : "", form(path, query)),
     h("section", { class: "card events-card", "aria-label": "Events" }, list)), "/streams", "All streams");
@@ -168,7 +168,7 @@ export function eventsView(scope, stream) {
   async function load() {
     newer.hidden = true;
     try {
-      const page = await get(`${base}/events`, { limit: 50, at: isNewest ? "tail" : null, ...query });
+      const page = await get(`${base}/events`, { limit: 50, ...query });
       version = page.version;
       if (!query.time_ms && (!query.at || query.at === "head" || query.at === "tail"))
         begins = { ...query, order: page.order, at: page.order === "newest" ? page.newer : page.older };
@@ -215,15 +215,14 @@ export function eventsView(scope, stream) {
       shown.element),
     begin(signal) {
       load();
-      const timer = setInterval(() => { if (shown.isGone && !document.hidden) check(); }, 10000);
-      signal.addEventListener("abort", () => clearInterval(timer));
+      shown.repeat(() => (shown.isGone ? check() : load()), signal);
     },
     onLive(kind, data) { if (kind === "gone" && data.streams.includes(`${scope}/${stream}`)) check(); },
     onRows(changed) {
       const row = changed.find((found) => found.scope === scope && found.stream === stream);
       if (!row) return;
       if (!shown.isShown || shown.isGone) return load();
-      if (version !== null && row.version > version && isNewest) newer.hidden = false;
+      if (version !== null && row.version > version && isBack) newer.hidden = false;
     },
   };
 }

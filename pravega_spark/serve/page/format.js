@@ -16,9 +16,9 @@ function escaped(character) {
 
 /** A text that others gave, on one line: what would turn or break it stands as its escape. */
 export const printable = (text) => String(text).replace(MOVING, escaped);
-/** The same for a text whose line breaks and tabs are shown, such as a payload. */
+/** The same for a text whose line breaks and tabs are shown, such as a payload; a return, which shows as nothing, is none. */
 export const printableLines = (text) =>
-  String(text).replace(MOVING, (character) => (/[\n\r\t]/.test(character) ? character : escaped(character)));
+  String(text).replace(MOVING, (character) => (/[\n\t]/.test(character) ? character : escaped(character)));
 
 export const count = (number) => (number === null ? "–" : COUNT.format(number));
 export const short = (number) => (number === null ? "–" : SHORT.format(number));

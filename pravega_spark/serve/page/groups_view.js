@@ -1,7 +1,7 @@
 // Reader groups: the list with their states, and one group with its curves, readers and segments.
 
 import { deletedChip, unlessAbsent } from "./absent.js";
-import { card, cell, choice, column, h, renew, table, wide } from "./dom.js";
+import { ago, card, cell, choice, column, h, renew, table, wide } from "./dom.js";
 import { get } from "./server.js";
 import { chart } from "./charts.js";
 import { tile } from "./streams_view.js";
@@ -76,7 +76,7 @@ export function groupsView() {
       [row.streams.slice(0, 4).map((name, at) => [at ? ", " : "", streamLink(name)]), row.streams.length > 4 && ` and ${row.streams.length - 4} more`],
       row.live_readers === null ? unknown() : row.live_readers < row.readers.length ? `${row.live_readers} of ${row.readers.length}` : format.count(row.live_readers),
       row.lag_events === null ? unknown() : format.plural(row.lag_events, "event"), rate(row.read_per_second), rate(row.written_per_second), catchUp(row),
-      row.updated_ms === null ? unknown() : format.ago(row.updated_ms), row.looked_ms === null ? unknown("not yet") : unknown(format.ago(row.looked_ms))];
+      row.updated_ms === null ? unknown() : ago(row.updated_ms), row.looked_ms === null ? unknown("not yet") : unknown(ago(row.looked_ms))];
     return h("tr", {}, values.map((value, at) => cell([COLUMNS[at][1], COLUMNS[at][2]], value)));
   }
 
@@ -165,7 +165,7 @@ export function groupView(scope, group) {
       tile(catchUp(row), "until all is read"),
       tile(row.live_readers === null ? "–" : `${row.live_readers} of ${row.readers.length}`, "readers are alive"),
       tile(format.count(row.segments), `segments, ${format.count(row.unassigned)} without a reader`),
-      tile(row.looked_ms === null ? "not yet" : format.ago(row.looked_ms), "looked at"));
+      tile(row.looked_ms === null ? "not yet" : ago(row.looked_ms), "looked at"));
     events.update(series({ ...found.lag, lines: found.lag.lines.slice(0, 1) }));
     seconds.update(series({ ...found.lag, lines: found.lag.lines.slice(1) }));
     rates.update(series(found.rates));
@@ -179,7 +179,7 @@ export function groupView(scope, group) {
       one.problem ? h("span", { class: "problem" }, one.problem) : h("span", { class: "muted" }, one.lag_events === null ? "unknown" : `${format.plural(one.lag_events, "event")} behind`),
       one.lost_events || one.has_lost_more ? h("span", { class: "problem" }, ` ${lostText(one)} deleted unread`) : ""));
     const known = { state: row.state.toLowerCase(), generation: row.generation, retention: row.retention, streams,
-      "last checkpoint": row.last_checkpoint || "none", checkpoints: row.waits.length ? waits(row) : "none waits", changed: format.ago(row.updated_ms) };
+      "last checkpoint": row.last_checkpoint || "none", checkpoints: row.waits.length ? waits(row) : "none waits", changed: ago(row.updated_ms) };
     renew(facts, ...Object.entries(known).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
   }
 

@@ -9,14 +9,14 @@ const SPACE = /[ \t\n\r]*/y;
 const STRING = /"(?:[^"\\]|\\.)*"/y;
 const WORD = /[^\s,\]}]+/y;
 
-/** Return the tree of a JSON object or array; null for any other text, or one that is too deep. */
+/** Return {tree} of a JSON object or array, {problem} of one that is too deep; null for any other text. */
 export function jsonTree(text) {
   if (!/^\s*[{[]/.test(text)) return null;
   try {
     JSON.parse(text);
-    return new Reader(text).value(0, true);
-  } catch {
-    return null;
+    return { tree: new Reader(text).value(0, true) };
+  } catch (error) {
+    return error instanceof RangeError ? { problem: `JSON of more than ${DEEPEST} levels is shown as text.` } : null;
   }
 }
 

@@ -1,6 +1,6 @@
 // The first page: what needs attention, worst first; and nothing if nothing does.
 
-import { card, h, renew, table } from "./dom.js";
+import { ago, card, h, renew, table } from "./dom.js";
 import { get } from "./server.js";
 import { tile } from "./streams_view.js";
 import * as format from "./format.js";
@@ -62,7 +62,7 @@ const unknown = () => h("span", { class: "muted" }, "–");
 
 function upkeep(rows) {
   return table(["Kind", ["Last run", "num"], "By", ["Streams", "num"], ["Failed", "num"]], rows.map((row) => [
-    row.kind, row.finished_ms === null ? h("span", { class: "muted" }, "not recorded") : format.ago(row.finished_ms),
+    row.kind, row.finished_ms === null ? h("span", { class: "muted" }, "not recorded") : ago(row.finished_ms),
     row.claimed_by ? `at work now: ${row.claimed_by}` : row.by || unknown(), row.finished_ms === null ? unknown() : format.count(row.streams),
     row.failed ? h("span", { class: "chip warn" }, format.count(row.failed)) : row.finished_ms === null ? unknown() : "0"]));
 }

@@ -68,9 +68,9 @@ export function beginning(row) {
 /** The whole of what the server sent of a payload; `extra` are more buttons. */
 export function payload(row, extra = []) {
   if (row.unread) return h("p", { class: "muted" }, row.unread);
-  const tree = row.text !== null && !row.is_cut ? jsonTree(row.text) : null;
+  const json = row.text !== null && !row.is_cut ? jsonTree(row.text) : null;
   const views = [];
-  if (tree) views.push(["JSON", () => tree]);
+  if (json?.tree) views.push(["JSON", () => json.tree]);
   if (row.text !== null) views.push(["text", () => h("pre", { class: "payload", tabindex: "0", "aria-label": "Payload" }, row.text)]);
   views.push(["bytes", () => h("pre", { class: "payload", tabindex: "0", "aria-label": "Payload in bytes" }, hex(bytesOf(row)))]);
   const shown = h("div", {}, views[0][1]());
@@ -78,6 +78,7 @@ export function payload(row, extra = []) {
     h("p", { class: "buttons" },
       choice("Payload as", views.map(([name]) => [name, name]), views[0][0], (name) => shown.replaceChildren(views.find(([each]) => each === name)[1]())),
       row.text !== null && copyButton(row.is_cut ? `Copy the first ${format.bytes(bytesOf(row).length)}` : "Copy", row.text), extra,
+      json?.problem && h("span", { class: "muted small" }, json.problem),
       row.is_cut && h("span", { class: "muted small" }, `the first ${format.bytes(bytesOf(row).length)} of ${format.bytes(row.size_bytes)}`)),
     shown);
 }

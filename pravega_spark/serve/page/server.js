@@ -3,6 +3,7 @@
 // fails for it, so a view keeps what it shows, and gets its answer once the server can give it.
 
 import { h } from "./dom.js";
+import { bytes } from "./format.js";
 
 const PROBE_MS = 5000;
 const SILENCE_MS = 10000; // the server sends a heartbeat each 3 s
@@ -189,11 +190,33 @@ function addressOf(path, query) {
   return text ? `${path}?${text}` : path;
 }
 
-/** Return the bytes of a path, asked for with the token in a header: it is in no address. */
+/**
+ * Return the bytes of a path, asked for with the token in a header: it is in no address. Throw an
+ * Error if they do not begin, or do not go on, for a while: they may never.
+ */
 export async function getBlob(path, query = {}) {
-  const { response } = await request(addressOf(path, query));
-  if (response.ok) return response.blob();
-  throw refusal(response, await response.json().catch(() => null));
+  if (away) await away;
+  const ending = new AbortController();
+  let timer = setTimeout(() => ending.abort(), ANSWER_MS);
+  const parts = [];
+  let got = 0;
+  try {
+    const { response } = await request(addressOf(path, query), ending.signal);
+    if (!response.ok) throw refusal(response, await response.json().catch(() => null));
+    for (const reader = response.body.getReader(); ;) {
+      clearTimeout(timer);
+      timer = setTimeout(() => ending.abort(), SILENCE_MS);
+      const { value, done } = await reader.read();
+      if (done) return new Blob(parts);
+      parts.push(value);
+      got += value.length;
+    }
+  } catch (error) {
+    if (error.status) throw error;
+    throw new Error(`The download broke off after ${bytes(got)}. Try again.`);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Return the JSON of a path; throw an Error with the server's message. */

@@ -1,6 +1,6 @@
 // The panels below a stream's picture. Each asks its own path, and draws again after a change.
 
-import { card, h, table, wide } from "./dom.js";
+import { ago, card, h, table, wide } from "./dom.js";
 import { get } from "./server.js";
 import * as format from "./format.js";
 
@@ -23,7 +23,7 @@ function readers(found) {
     row.kind === "subscriber" ? "–" : row.readers.length ? row.readers.join(", ") : h("span", { class: "muted" }, "none online"),
     lag(row),
     meter((row.lag_events || 0) / most, row.lag_seconds > 600 ? "warn" : ""),
-    row.retention === "none" ? h("span", { class: "muted" }, "no") : `yes${row.published_ms ? `, published ${format.ago(row.published_ms)}` : ""}`,
+    row.retention === "none" ? h("span", { class: "muted" }, "no") : ["yes", row.published_ms && [", published ", ago(row.published_ms)]],
   ])));
 }
 
@@ -50,7 +50,7 @@ function transactions(found) {
   if (!every.length) return empty("No transactions are open or remembered.");
   return table(["Status", "Writer", ["Events", "num"], ["Began", "num"]], every.map((row) => [
     h("span", { class: `chip ${STATUS[row.status] || ""}`, title: [row.transaction, row.reason].filter(Boolean).join(": ") }, row.status.toLowerCase()),
-    row.writer || h("span", { class: "muted" }, "–"), format.count(row.events), format.ago(row.created_ms)]));
+    row.writer || h("span", { class: "muted" }, "–"), format.count(row.events), ago(row.created_ms)]));
 }
 
 const micros = (us) => (Math.abs(us) > 8.64e18 ? "–" : format.when(us / 1000));
@@ -86,7 +86,7 @@ function summary(row) {
 function history(found, more) {
   if (!found.commits.length) return empty("The log has no older commits.");
   return h("div", {}, h("ol", { class: "timeline" }, found.commits.map((row) => h("li", {},
-    h("span", { class: "muted", title: format.when(row.time_ms) }, format.ago(row.time_ms)),
+    h("span", { class: "muted", title: format.when(row.time_ms) }, ago(row.time_ms)),
     h("span", {}, row.commits > 1 ? `${format.count(row.commits)} × ` : "", h("b", {}, row.operation.toLowerCase()), " ",
       h("span", { class: "small muted" }, summary(row))),
     h("span", { class: "small muted nowrap" }, row.events ? format.plural(row.events, "event") : `v${row.version}`)))),
@@ -98,7 +98,7 @@ function events(found) {
   return h("div", {}, found.events.map((row) => h("div", { class: "event" },
     h("span", { class: "small muted" }, h("code", {}, `${row.segment}:${row.offset}`), " ",
       row.routing_key !== null && [h("span", { class: "chip", title: row.routing_key }, row.routing_key), " "],
-      `${format.ago(row.timestamp_ms)}, ${format.bytes(row.size_bytes)}`),
+      ago(row.timestamp_ms), `, ${format.bytes(row.size_bytes)}`),
     h("pre", { tabindex: 0 }, row.text ?? `base64: ${row.base64}`, row.is_cut ? " …" : ""))));
 }
 
@@ -130,6 +130,7 @@ export function panelsOf(base) {
     } catch (error) {
       if (error.type === "NoSuchStream" && drawn[name]) return; // deleted: what it showed stays
       bodies[name].replaceChildren(h("p", { class: "problem" }, error.message));
+      drawn[name] = ""; // what comes next is news, also if it is what was there before
     }
   }
 

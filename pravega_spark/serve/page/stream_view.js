@@ -1,7 +1,7 @@
 // One stream: what comes in, its segments over time, who reads, what is kept, and what was done.
 
 import { deletedChip, unlessAbsent } from "./absent.js";
-import { card, choice, column, h } from "./dom.js";
+import { ago, card, choice, column, h } from "./dom.js";
 import { get } from "./server.js";
 import { drawPicture } from "./picture.js";
 import { panelsOf } from "./stream_panels.js";
@@ -45,9 +45,11 @@ export function streamView(scope, stream) {
   }
 
   function drawRow(row) {
+    const isMended = problem !== null && row.problem === null;
     problem = row.problem;
     if (problem === null) { shownMs = Date.now(); body.isThere(); }
     drawTrouble();
+    if (isMended) traffic.again(); // its caption says why it could not be read
     if (problem !== null) return marks.replaceChildren(stateChip(row.state));
     marks.replaceChildren(stateChip(row.state) || h("span", { class: "chip good" }, "active"), " ",
       row.future_ms && h("span", { class: "chip warn", title: "Times of commits never decrease, so those of this log tell nothing until then." },
@@ -62,7 +64,7 @@ export function streamView(scope, stream) {
       tile(format.count(row.events), "readable events"),
       tile(format.bytes(row.size_bytes), "of events"),
       tile(format.count(row.segments), `segments, epoch ${row.epoch}`),
-      tile(format.ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
+      tile(ago(row.updated_ms), `last commit, version ${format.count(row.version)}`));
   }
 
   function drawFacts() {
@@ -129,7 +131,8 @@ export function streamView(scope, stream) {
       load();
       traffic.begin(signal);
       new ResizeObserver(drawSegments).observe(grid);
-      const timer = setInterval(() => { if (body.isGone) load(); else if (problem !== null) drawTrouble(); else panels.age(); }, 10000);
+      body.repeat(load, signal);
+      const timer = setInterval(() => { if (problem !== null) drawTrouble(); else if (!body.isGone) panels.age(); }, 10000);
       signal.addEventListener("abort", () => { clearInterval(timer); clearTimeout(waiting); });
     },
     reload: load,

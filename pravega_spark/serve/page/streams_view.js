@@ -1,6 +1,6 @@
 // The list of streams: rates, sizes, and the last hour of each.
 
-import { cell, h } from "./dom.js";
+import { ago, cell, h } from "./dom.js";
 import { get } from "./server.js";
 import { spark } from "./charts.js";
 import * as format from "./format.js";
@@ -72,7 +72,7 @@ export function streamsView() {
       value("Events", "num", format.count(row.events)),
       value("Size", "num", format.bytes(row.size_bytes)),
       value("Segments", "num", format.count(row.segments)),
-      value("Last commit", "num muted", row.updated_ms === null ? "–" : format.ago(row.updated_ms)));
+      value("Last commit", "num muted", row.updated_ms === null ? "–" : ago(row.updated_ms)));
   }
 
   function draw() {

@@ -1,6 +1,6 @@
 // Key-value tables: what each holds, and what is not folded yet.
 
-import { h, table } from "./dom.js";
+import { ago, h, table } from "./dom.js";
 import { get } from "./server.js";
 import { repeat } from "./groups_view.js";
 import * as format from "./format.js";
@@ -20,7 +20,7 @@ export function tablesView() {
           [h("span", { class: "muted" }, `${row.scope}/`), h("a", { class: "row", href: format.link("tables", row.scope, row.table), "data-link": true }, row.table), " ",
             row.state === "ACTIVE" ? "" : h("span", { class: "chip warn" }, row.state.toLowerCase()), row.tags.map((tag) => h("span", { class: "chip", title: tag }, tag))],
           row.key_type, row.ttl || "never", format.count(row.partitions), format.count(row.folded_entries),
-          format.count(row.unfolded_changes), format.bytes(row.folded_bytes + row.unfolded_bytes), format.ago(row.folded_ms)]), { class: "rows" })
+          format.count(row.unfolded_changes), format.bytes(row.folded_bytes + row.unfolded_bytes), ago(row.folded_ms)]), { class: "rows" })
         : h("p", { class: "empty" }, wanted.search ? "No table has that name." : "This root has no key-value tables."),
       page.next ? h("p", { class: "pager" }, h("a", { href: `/tables?after=${encodeURIComponent(page.next)}`, "data-link": true }, "Next page")) : "");
     } catch (error) {

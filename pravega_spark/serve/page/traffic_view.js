@@ -14,7 +14,7 @@ const CHARTS = [
   ["size_bytes", "size", "Size of readable events", { format: format.bytes, height: 130 }, "good"],
 ];
 
-/** Return the cards, and how to begin: they ask again while the page is seen, faster while the past is read. */
+/** Return the cards, how to begin, and to ask at once: they ask again while the page is seen, faster while the past is read. */
 export function trafficCards(base) {
   const drawn = CHARTS.map(([key, name, label, options, colour]) => ({ key, name, label, colour, ...chart({ label, ...options }) }));
   const said = h("span", { class: "small muted", role: "status" });
@@ -59,5 +59,6 @@ export function trafficCards(base) {
       signal.addEventListener("abort", () => clearTimeout(waiting));
       load();
     },
+    again: load,
   };
 }

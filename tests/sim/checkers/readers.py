@@ -33,7 +33,7 @@ class Session:
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
     answered: dict[str, int] = field(default_factory=dict)
-    """The line of the call by which it answered a marker."""
+    """The line on which the call returned by which it answered a marker."""
 
     @property
     def ended_well(self) -> bool:
@@ -102,8 +102,9 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
 
 
 def _note(call: Recorded, session: Session) -> None:
-    for name in session.markers:
-        session.answered.setdefault(name, call.began)
+    if call.ok and call.ended is not None:
+        for name in session.markers:
+            session.answered.setdefault(name, call.ended)
     if not call.ok or not call.value:
         return
     if "checkpoint" in call.value:

@@ -5,9 +5,11 @@
 package main
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,8 +88,12 @@ func check(path string, limit time.Duration, pictures string) report {
 		defer file.Close()
 	}
 	var calls []*call
+	var reader io.Reader = file
+	if err == nil && strings.HasSuffix(path, ".gz") {
+		reader, err = gzip.NewReader(file)
+	}
 	if err == nil {
-		calls, err = readHistory(file)
+		calls, err = readHistory(reader)
 	}
 	var things []*thing
 	if err == nil {

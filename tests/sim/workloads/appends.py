@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import KEYS, OTHER, STREAM, cut_of, position_of, read_all, stream_of
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import KEYS, cut_of, position_of, read_all, stream_of
 
 
 class Writing:
@@ -19,9 +19,7 @@ class Writing:
     def write(self, events: list[list[Any]]) -> bool:
         """Begin to write events; return False if the writer refuses."""
         life = self.life
-        call = life.world.begin(
-            life.process, "write", stream=STREAM, writer=self.name, events=events, **self.more
-        )
+        call = life.begin("write", stream=life.stream, writer=self.name, events=events, **self.more)
         keys = {key for key, _ in events}
         try:
             if len(events) == 1:
@@ -45,7 +43,7 @@ class Writing:
             except self.life.errors.PravegaSparkError as error:
                 is_good = False
                 call.ended_with(error)
-                self.life.world.look_at(self.life.process, error)
+                self.life.look_at(error)
             else:
                 pointers = found if isinstance(found, tuple) else (found,)
                 call.ok([position_of(pointer) for pointer in pointers])
@@ -57,19 +55,19 @@ def nameless_writer(rounds: int) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life)
-        state, draw = life.program.state, life.world.source
+        state, draw = life.state, life.source
         writing = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
             if writing is None:
-                writer = life.until_it_works(life.manager().stream(STREAM).create_writer)
+                writer = life.until_it_works(life.manager().stream(life.stream).create_writer)
                 writing = Writing(life, writer, life.name)
             for _ in range(draw.randint(1, 3)):
                 key = draw.choice((None, *KEYS))
                 events = []
                 for _ in range(draw.choice((1, 1, 3))):
                     state["event"] = state.setdefault("event", 0) + 1
-                    events.append([key, f"{life.program.name}-{state['event']}"])
+                    events.append([key, f"{life.author}-{state['event']}"])
                 if not writing.write(events):
                     break
             if not writing.settle():
@@ -86,15 +84,15 @@ def named_writer(writer_id: str, events: int) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life)
-        draw, session = life.world.source, 0
+        draw, session = life.source, 0
         while True:
             session += 1
             own = {"session": f"{life.name}/{session}"}
             opened, writer = life.call(
                 "open_writer",
-                lambda: life.manager().stream(STREAM).create_writer(writer_id),
+                lambda: life.manager().stream(life.stream).create_writer(writer_id),
                 told=lambda writer: writer.last_event_number,
-                stream=STREAM,
+                stream=life.stream,
                 writer=writer_id,
                 **own,
             )
@@ -119,7 +117,7 @@ def named_writer(writer_id: str, events: int) -> Body:
     return body
 
 
-def write_one(life: Life, writer: Any, event: str, name: str = STREAM, key: str = "k0") -> bool:
+def write_one(life: Life, writer: Any, event: str, name: str, key: str = "k0") -> bool:
     """Write an event, as a call of the history."""
     return life.call(
         "write",
@@ -137,9 +135,9 @@ def reader(rounds: int) -> Body:
     def body(life: Life) -> None:
         stream_of(life)
         for _ in range(rounds):
-            names = [name for name in (STREAM, OTHER) if name in life.world.made]
-            read_all(life, life.world.source.choice(names))
-            life.wait(life.world.source.choice((0.1, 3.0)))
+            names = [name for name in (life.stream, life.other) if name in life.made]
+            read_all(life, life.source.choice(names))
+            life.wait(life.source.choice((0.1, 3.0)))
 
     return body
 
@@ -148,11 +146,11 @@ def conditional_writer(rounds: int) -> Body:
     """Return a program that writes only at the position that it expects."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        stream, draw, state = stream_of(life), life.source, life.state
         writer = last = None
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
-            event, key = f"{life.program.name}-{state['event']}", draw.choice(KEYS)
+            event, key = f"{life.author}-{state['event']}", draw.choice(KEYS)
             if writer is None:
                 writer = life.until_it_works(stream.create_writer)
             kind = draw.choice(("position", "cut", "number"))
@@ -177,7 +175,7 @@ def conditional_writer(rounds: int) -> Body:
                 "write_if",
                 write,
                 told=lambda pointer: [position_of(pointer)],
-                stream=STREAM,
+                stream=life.stream,
                 writer=life.name,
                 events=[[key, event]],
                 expected=recorded,
@@ -195,11 +193,11 @@ def fencing_writer(token: str, rounds: int) -> Body:
     """Return a program that takes the stream over by its token, and writes while it has it."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        stream, draw, state = stream_of(life), life.source, life.state
         for _ in range(rounds):
             life.wait(draw.choice((0.1, 3.0)))
-            mine = f"{token}{life.program.lives}"
-            life.call("fence", partial(stream.fence, mine), stream=STREAM, token=mine)
+            mine = f"{token}{life.lives}"
+            life.call("fence", partial(stream.fence, mine), stream=life.stream, token=mine)
             try:
                 writer = stream.create_writer(fencing_token=mine)
             except life.errors.PravegaSparkError:
@@ -207,7 +205,7 @@ def fencing_writer(token: str, rounds: int) -> Body:
             writing = Writing(life, writer, life.name, token=mine)
             for _ in range(3):
                 state["event"] = state.setdefault("event", 0) + 1
-                event = [draw.choice(KEYS), f"{life.program.name}-{state['event']}"]
+                event = [draw.choice(KEYS), f"{life.author}-{state['event']}"]
                 if not (writing.write([event]) and writing.settle()):
                     break
                 life.wait(draw.choice((0.0, 1.0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.programs import Body, Life
+from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, read_all, stream_of
 
 LOADED, MINIMUM = "s/loaded", 2
@@ -14,7 +14,7 @@ def loader(rounds: int) -> Body:
     """Return a program that loads the stream in bursts, scales it by that, and lets it be idle."""
 
     def body(life: Life) -> None:
-        package, draw, state = life.package, life.world.source, life.program.state
+        package, draw, state = life.package, life.source, life.state
         policy = package.ScalingPolicy.by_event_rate(1, minimum=MINIMUM)
         stream = stream_of(life, LOADED, scaling=policy)
         pace = package.ScalingPace().scaled(1 / 200)
@@ -37,7 +37,7 @@ def _burst(life: Life, stream: Any, state: dict[str, Any]) -> None:
     events = []
     for _ in range(30):
         state["event"] = state.setdefault("event", 0) + 1
-        events.append([KEYS[0], f"{life.program.name}-{state['event']}"])
+        events.append([KEYS[0], f"{life.author}-{state['event']}"])
 
     def write() -> Any:
         writer = stream.create_writer()

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import OTHER, STREAM, cut_of, stream_of
-from tests.sim.world import ROOTS
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, stream_of
 
 
 def archivist(rounds: int) -> Body:
     """Return a program that makes a copy, reads it, lives on in it, and makes another one."""
 
     def body(life: Life) -> None:
-        stream_of(life), stream_of(life, OTHER)
-        draw, state = life.world.source, life.program.state
+        stream_of(life), stream_of(life, life.other)
+        draw, state = life.source, life.state
         while state.setdefault("round", 0) < rounds:
-            copy = f"{life.program.name}-{state['round']}"
-            target = f"{ROOTS[life.world.is_disk]}-{copy}"
+            copy = f"{life.author}-{state['round']}"
+            target = f"{life.root}-{copy}"
             manager = life.manager()
             is_update = state.get("complete") == copy
             is_begun = state.get("begun") == copy and not is_update
@@ -33,7 +32,7 @@ def archivist(rounds: int) -> Body:
                 return manager.backup(target, update=more)
 
             if draw.random() < 0.3:
-                life.world.strike_soon(life.process)
+                life.strike_soon()
             is_done, found = life.call("backup", backup, copy=copy, update=is_update)
             if not is_done:
                 if not isinstance(found, life.errors.StoreError):
@@ -42,7 +41,7 @@ def archivist(rounds: int) -> Body:
                     _restore(life, target, copy)
                     state["round"] += 1
                 continue
-            for name in (STREAM, OTHER):
+            for name in (life.stream, life.other):
                 read_copy(life, target, copy, name)
             if not is_update and draw.random() < 0.5:
                 state["complete"] = copy
@@ -75,7 +74,7 @@ def _live_on(life: Life, target: str, copy: str) -> None:
 
     def work() -> None:
         with life.package.StreamManager(target) as manager:
-            writer = manager.stream(STREAM).create_writer()
+            writer = manager.stream(life.stream).create_writer()
             for number in range(3):
                 writer.write_event(f"of-{copy}-{number}", "k0")
             writer.close()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.programs import Life
+from tests.sim.lives import Life
 
-STREAM, OTHER = "s/t", "s/u"
 KEYS = ("k0", "k1", "k2")
 _END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
 
@@ -24,22 +23,22 @@ def position_of(pointer: Any) -> list[Any]:
     return [str(pointer.segment_id), pointer.offset]
 
 
-def stream_of(life: Life, name: str = STREAM, **configuration: Any) -> Any:
+def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
     """Return a stream; create it and its scope before, whoever else does."""
-    manager, package = life.manager(), life.package
-    if name not in life.program.world.made:
-        life.until_it_works(lambda: manager.create_scope("s"))
-        scaling = package.ScalingPolicy.fixed(life.world.segments)
+    manager, package, name = life.manager(), life.package, name or life.stream
+    if name not in life.made:
+        life.until_it_works(lambda: manager.create_scope(life.scope))
+        scaling = package.ScalingPolicy.fixed(life.segments)
         kept = package.RetentionPolicy.by_consumption()
         made = package.StreamConfiguration(
             **{"scaling": scaling, "retention": kept, **configuration}
         )
         life.until_it_works(lambda: manager.create_stream(name, made))
-        life.program.world.made.add(name)
+        life.made.add(name)
     return manager.stream(name)
 
 
-def read_all(life: Life, name: str = STREAM) -> bool:
+def read_all(life: Life, name: str | None = None) -> bool:
     """Read a stream from its head to its tail, as a call of the history."""
     stream = stream_of(life, name)
 
@@ -53,10 +52,10 @@ def read_all(life: Life, name: str = STREAM) -> bool:
         rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
         return {"from": cut_of(head), "to": cut_of(end), "events": rows}
 
-    return life.call("read", read, told=told, stream=name)[0]
+    return life.call("read", read, told=told, stream=stream.name)[0]
 
 
-def record_layout(life: Life, name: str = STREAM) -> None:
+def record_layout(life: Life, name: str | None = None) -> None:
     """Record which segments of a stream came after which."""
     stream = stream_of(life, name)
 
@@ -70,4 +69,4 @@ def record_layout(life: Life, name: str = STREAM) -> None:
                     found[text] = [str(one.segment_id) for one, _ in above]
         return found
 
-    life.call("layout", layout, told=dict, stream=name)
+    life.call("layout", layout, told=dict, stream=stream.name)

@@ -1,54 +1,59 @@
-"""Writers that note the times of their events, and those who ask how far all of them are."""
+"""Writers that note times, and whoever looks at the watermark."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of
-
-TIMED = "s/times"
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import stream_of
 
 
-def note_taker(rounds: int) -> Body:
-    """Return a program that writes, notes times that only grow, and asks for the watermark."""
+def noter(rounds: int) -> Body:
+    """Return a program that notes a time again and again, under one writer id in all lives."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life, TIMED), life.world.source, life.program.state
-        name, writer = life.program.name, None
-        time = stream.event_time()
-        for _ in range(rounds):
-            if writer is None:
-                writer = life.until_it_works(partial(stream.create_writer, name))
-            state["time"] = state.setdefault("time", 1_000_000) + draw.choice((0, 500, 2_000))
-            noted = state["time"]
-
-            def note(writer: Any = writer, noted: int = noted) -> None:
-                if draw.random() < 0.7:
-                    writer.write_event(f"{name}-{noted}", name)
-                writer.note_time(noted).result()
-
-            is_done, _ = life.call("note_time", note, stream=TIMED, writer=name, time=noted * 1_000)
+        stream, draw, state = stream_of(life), life.source, life.state
+        who = {"stream": life.stream, "writer": f"{life.author}-id"}
+        writer = None
+        while state.setdefault("round", 0) < rounds:
+            state["round"] += 1
+            try:
+                writer = writer or stream.create_writer(who["writer"])
+            except life.errors.PravegaSparkError:
+                life.wait(1.0)
+                continue
+            state["time"] = state.setdefault("time", 1_000) + draw.randint(0, 5)
+            time = state["time"]
+            is_done, _ = life.call("note_time", partial(_note, writer, time), **who, time=time)
             if not is_done:
                 writer = None
-            ask_watermark(life, time)
-            life.wait(draw.choice((0.0, 1.0, 12.0)))
-            if draw.random() < 0.3:
-                life.call("update_watermark", time.update, stream=TIMED)
-        life.call("forget", lambda: None, stream=TIMED, writer=name)
+            life.wait(draw.choice((0.1, 1.0)))
         if writer is not None:
-            life.until_it_works(writer.close)
+            life.call("forget", writer.close, **who)
 
     return body
 
 
-def ask_watermark(life: Life, time: Any) -> None:
-    """Ask for the watermark, as a call of the history."""
+def _note(writer: Any, time: int) -> Any:
+    return writer.note_time(time).result()
 
-    def told(found: Any) -> Any:
-        if found is None:
-            return None
-        return {"lower": found.lower_us, "upper": found.upper_us, "cut": cut_of(found.cut)}
 
-    life.call("watermark", time.watermark, told=told, stream=TIMED)
+def watcher(rounds: int) -> Body:
+    """Return a program that computes the watermark and reads it."""
+
+    def body(life: Life) -> None:
+        times, draw = stream_of(life).event_time(), life.source
+        for _ in range(rounds):
+            life.wait(draw.choice((0.2, 1.0)))
+            life.until_it_works(times.update)
+            life.call("watermark", times.watermark, told=_told, stream=life.stream)
+
+    return body
+
+
+def _told(found: Any) -> Any:
+    if found is None:
+        return None
+    bounds = {"lower": found.lower, "upper": found.upper}
+    return {name: round(bound.timestamp() * 1_000) for name, bound in bounds.items()}

@@ -5,44 +5,42 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import OTHER, STREAM, cut_of, position_of, stream_of
-
-GROUP = "s/g"
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, position_of, stream_of
 
 
 def member(name: str, acknowledge: str, seconds: float) -> Body:
     """Return a program that reads in the group for a time, each life as a reader of its own."""
 
     def body(life: Life) -> None:
-        stream_of(life), stream_of(life, OTHER)
-        draw, manager = life.world.source, life.manager()
-        if GROUP not in life.world.made:
+        stream_of(life), stream_of(life, life.other)
+        draw, manager = life.source, life.manager()
+        if life.group not in life.made:
             life.until_it_works(
                 lambda: manager.create_reader_group(
-                    GROUP,
-                    [STREAM],
+                    life.group,
+                    [life.stream],
                     acknowledge=acknowledge,
                     checkpoint_interval="10 s",
-                    retention=life.world.group_retention,
+                    retention=life.group_retention,
                 ),
                 "ConfigMismatch",
             )
-        life.world.made.add(GROUP)
-        group = manager.reader_group(GROUP)
-        until = life.world.scheduler.now + int(seconds * 1e9)
+        life.made.add(life.group)
+        group = manager.reader_group(life.group)
+        until = life.now() + int(seconds * 1e9)
         session = 0
-        while life.world.scheduler.now < until:
+        while life.now() < until:
             session += 1
             reader_id = f"{life.name}-{session}"
             joined, reader = life.call(
                 "join",
                 partial(group.create_reader, reader_id, lease="10 s"),
-                group=GROUP,
+                group=life.group,
                 reader=reader_id,
                 acknowledge=acknowledge,
-                streams=[STREAM],
-                retention=life.world.group_retention,
+                streams=[life.stream],
+                retention=life.group_retention,
             )
             if not joined:
                 life.wait(1.0)
@@ -52,20 +50,20 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 life,
                 reader,
                 reader_id,
-                min(until, life.world.scheduler.now + int(draw.choice((5, 60)) * 1e9)),
+                min(until, life.now() + int(draw.choice((5, 60)) * 1e9)),
             )
 
     return body
 
 
 def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
-    who = {"group": GROUP, "reader": reader_id}
-    draw = life.world.source
-    while life.world.scheduler.now < until:
+    who = {"group": life.group, "reader": reader_id}
+    draw = life.source
+    while life.now() < until:
         is_done, found = life.call(
             "next",
             lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
-            told=_told,
+            told=partial(_told, life.stream),
             **who,
         )
         if not is_done and isinstance(found, life.errors.ReinitializationRequired):
@@ -86,11 +84,11 @@ def _in_transactions(
 
     After one that read nothing it waits for ``pause`` seconds.
     """
-    who, draw, state = {"group": GROUP, "reader": reader_id}, life.world.source, life.program.state
+    who, draw, state = {"group": life.group, "reader": reader_id}, life.source, life.state
     writer = None
-    while life.world.scheduler.now < until:
+    while life.now() < until:
         try:
-            writer = writer or life.manager().create_joint_writer([OTHER])
+            writer = writer or life.manager().create_joint_writer([life.other])
             transaction = writer.begin_transaction(readers=[reader])
         except life.errors.ReinitializationRequired:
             break
@@ -99,26 +97,29 @@ def _in_transactions(
             life.wait(1.0)
             continue
         state["number"] = state.setdefault("number", 0) + 1
-        name = f"{life.program.name}-{state['number']}"
+        name = f"{life.author}-{state['number']}"
         reads, staged = [], []
         is_good = True
         for _ in range(draw.randint(1, 3)):
             is_good, found = life.call(
-                "next", partial(reader.read_next_event, timeout=0.5), told=_told, **who
+                "next",
+                partial(reader.read_next_event, timeout=0.5),
+                told=partial(_told, life.stream),
+                **who,
             )
             if not is_good:
                 break
             if found.event is not None:
                 text = found.event.data.decode()
-                reads.append([STREAM, text])
+                reads.append([life.stream, text])
                 staged.append([None, f"{name}.{text}"])
         try:
             for _, event in staged:
-                transaction.write_event(OTHER, event)
+                transaction.write_event(life.other, event)
         except life.errors.PravegaSparkError:
             is_good = False
         if staged:
-            life.call("stage", lambda: None, transaction=name, streams={OTHER: staged})
+            life.call("stage", lambda: None, transaction=name, streams={life.other: staged})
         if is_good and draw.random() < 0.8:
             life.call("commit", transaction.commit, transaction=name, reads=reads)
         else:
@@ -130,51 +131,54 @@ def _in_transactions(
 
 def drain(life: Life, acknowledge: str) -> None:
     """Read all that the group owes, when all is calm; then again from a checkpoint of before."""
-    group = life.manager().reader_group(GROUP)
+    group = life.manager().reader_group(life.group)
     _drain(life, group, acknowledge, "drain")
     checkpoint = life.until_it_works(group.last_checkpoint)
-    if checkpoint is None or life.world.source.random() < 0.5:
+    if checkpoint is None or life.source.random() < 0.5:
         return
     cuts = {stream: cut_of(cut) for stream, cut in checkpoint.stream_cuts.items()}
-    life.call("reset", partial(group.reset, checkpoint), group=GROUP, to=cuts)
+    life.call("reset", partial(group.reset, checkpoint), group=life.group, to=cuts)
     _drain(life, group, acknowledge, "again")
 
 
 def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
     """Join, read until nothing comes for two minutes, and leave."""
-    who = {"group": GROUP, "reader": reader_id}
-    call = life.world.begin(life.process, "drain", **who)
+    who = {"group": life.group, "reader": reader_id}
+    call = life.begin("drain", **who)
     _, reader = life.call(
         "join",
         partial(group.create_reader, reader_id, lease="10 s"),
         acknowledge=acknowledge,
-        streams=[STREAM],
+        streams=[life.stream],
         **who,
     )
     if acknowledge == "transaction":
-        _in_transactions(life, reader, reader_id, life.world.scheduler.now + int(60e9), 8.0)
+        _in_transactions(life, reader, reader_id, life.now() + int(60e9), 8.0)
         call.ok()
         return
-    quiet_since = life.world.scheduler.now
-    while life.world.scheduler.now - quiet_since < 40e9:
+    quiet_since = life.now()
+    while life.now() - quiet_since < 40e9:
         is_done, found = life.call(
-            "next", partial(reader.read_next_event, timeout=5.0), told=_told, **who
+            "next",
+            partial(reader.read_next_event, timeout=5.0),
+            told=partial(_told, life.stream),
+            **who,
         )
         if is_done and found.event is not None:
-            quiet_since = life.world.scheduler.now
+            quiet_since = life.now()
         elif is_done and found.checkpoint is None:
             life.wait(1.0)
     call.ok()
     life.call("leave", reader.close, **who)
 
 
-def _told(found: Any) -> Any:
+def _told(stream: str, found: Any) -> Any:
     if found.checkpoint is not None:
         return {"checkpoint": found.checkpoint}
     event = found.event
     if event is None:
         return None
-    return {"stream": STREAM, "position": position_of(event), "event": event.data.decode()}
+    return {"stream": stream, "position": position_of(event), "event": event.data.decode()}
 
 
 def checkpointer(rounds: int) -> Body:
@@ -183,15 +187,12 @@ def checkpointer(rounds: int) -> Body:
     def body(life: Life) -> None:
         stream_of(life)
         manager = life.manager()
-        for _ in range(30):
-            if GROUP not in life.world.made:
-                life.wait(1.0)
         for number in range(rounds):
-            life.wait(life.world.source.choice((1.0, 10.0)))
+            life.wait(life.source.choice((1.0, 10.0)))
             name = f"{life.name}-{number}"
 
             def checkpoint(name: str = name) -> Any:
-                future = manager.reader_group(GROUP).initiate_checkpoint(name)
+                future = manager.reader_group(life.group).initiate_checkpoint(name)
                 try:
                     return future.result(30.0)
                 except TimeoutError:
@@ -200,13 +201,13 @@ def checkpointer(rounds: int) -> Body:
             def told(found: Any) -> Any:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
 
-            life.call("checkpoint", checkpoint, told=told, group=GROUP, name=name)
-            if life.world.source.random() < 0.25:
-                interval = life.world.source.choice(("5 s", "20 s", None))
+            life.call("checkpoint", checkpoint, told=told, group=life.group, name=name)
+            if life.changes_groups and life.source.random() < 0.25:
+                interval = life.source.choice(("5 s", "20 s", None))
 
                 def update(interval: str | None = interval) -> Any:
-                    return manager.reader_group(GROUP).update(checkpoint_interval=interval)
+                    return manager.reader_group(life.group).update(checkpoint_interval=interval)
 
-                life.call("update_group", update, group=GROUP)
+                life.call("update_group", update, group=life.group)
 
     return body

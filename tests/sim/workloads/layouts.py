@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import STREAM, cut_of, stream_of
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, stream_of
 
 
 def scaler(rounds: int) -> Body:
     """Return a program that splits and merges segments; it repeats a scale, and asks for a hole."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             life.wait(draw.choice((0.2, 0.2, 3.0)))
             segments = sorted(life.until_it_works(stream.segments), key=lambda s: s.key_range.low)
@@ -38,7 +38,7 @@ def scaler(rounds: int) -> Body:
                 "scale",
                 scale,
                 told=int,
-                stream=STREAM,
+                stream=life.stream,
                 seal=[str(one.segment_id) for one in seal],
                 sealed=[[one.key_range.low, one.key_range.high] for one in seal],
                 ranges=[list(one) for one in ranges],
@@ -54,7 +54,7 @@ def truncator(rounds: int) -> Body:
     """Return a program that truncates at tails that it has seen."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             cut = life.until_it_works(stream.tail)
             if draw.random() < 0.5:  # amid a chunk
@@ -68,7 +68,7 @@ def truncator(rounds: int) -> Body:
                 stream.truncate(cut)
                 return stream.head()
 
-            life.call("truncate", truncate, told=cut_of, stream=STREAM, cut=cut_of(cut))
+            life.call("truncate", truncate, told=cut_of, stream=life.stream, cut=cut_of(cut))
 
     return body
 
@@ -77,7 +77,7 @@ def upkeep(rounds: int) -> Body:
     """Return a program that compacts, sweeps and maintains, by hand and as a round."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
         manager = life.manager()
         kinds = {
             "compact": lambda: stream.compact(
@@ -92,6 +92,6 @@ def upkeep(rounds: int) -> Body:
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 0.5, 5.0, 60.0, 600.0)))
             name = draw.choice(("compact", *kinds))
-            life.call(name, kinds[name], stream=STREAM)
+            life.call(name, kinds[name], stream=life.stream)
 
     return body

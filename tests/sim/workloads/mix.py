@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.sim.programs import Body, Life, Program
+from tests.sim.lives import Body, Life
+from tests.sim.programs import Program
 from tests.sim.workloads import (
     appends,
     autoscaling,
     backups,
-    byte_streams,
-    event_times,
     groups,
     layouts,
     retention,
     sealing,
     tables,
+    tokens,
     transactions,
+    watermarks,
 )
-from tests.sim.workloads.common import OTHER, STREAM, read_all, record_layout
+from tests.sim.workloads.common import read_all, record_layout
 from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
@@ -53,11 +54,11 @@ def play(world: World) -> None:
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
         "l": lambda: tables.folder(draw.randint(1, 3)),
-        "b": lambda: byte_streams.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
+        "b": lambda: tokens.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
         "d": lambda: sealing.sealer(6.0),
         "o": lambda: sealing.late_writer(draw.randint(4, 8)),
         "u": lambda: sealing.recreator(draw.randint(1, 2)),
-        "e": lambda: event_times.note_taker(draw.randint(3, 8)),
+        "e": lambda: watermarks.note_taker(draw.randint(3, 8)),
         "v": lambda: autoscaling.loader(draw.randint(3, 8)),
         "a": lambda: backups.archivist(draw.randint(1, 2)),
     }
@@ -76,25 +77,30 @@ def play(world: World) -> None:
     world.trouble(seconds=40.0)
     world.run()
     world.calm()
-    Program(world, AUDITOR, world.host(), partial(auditor, acknowledge))
+    Program(world, AUDITOR, world.host(), partial(last_word, acknowledge))
     world.run()
 
 
-def auditor(acknowledge: str, life: Life) -> None:
-    """Read all when all is calm."""
+def last_word(acknowledge: str, life: Life) -> None:
+    """Carry out what is decided, drain the group, and read all, when all is calm."""
     life.wait(100.0)
-    for name in (STREAM, OTHER):
-        if name in life.world.made:
+    for name in (life.stream, life.other):
+        if name in life.made:
             settle(life, name)
-    if groups.GROUP in life.world.made:
+    if life.group in life.made:
         groups.drain(life, acknowledge)
-    if byte_streams.BYTES in life.world.made:
-        while not byte_streams.read_bytes(life):
+    if tokens.BYTES in life.made:
+        while not tokens.read_bytes(life):
             life.wait(1.0)
-    if event_times.TIMED in life.world.made:
-        event_times.ask_watermark(life, life.manager().event_time(event_times.TIMED))
-    for name in (STREAM, OTHER, sealing.SEALED, autoscaling.LOADED):
-        if name in life.world.made:
+    if watermarks.TIMED in life.made:
+        watermarks.ask_watermark(life, life.manager().event_time(watermarks.TIMED))
+    auditor(life)
+
+
+def auditor(life: Life) -> None:
+    """Read all streams."""
+    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED):
+        if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
@@ -102,7 +108,7 @@ def auditor(acknowledge: str, life: Life) -> None:
 
 def settle(life: Life, name: str) -> None:
     """Append, as somebody does who knows nothing of decisions: they are carried out by that."""
-    call = life.world.begin(life.process, "settle", stream=name)
+    call = life.begin("settle", stream=name)
     writer = life.until_it_works(life.manager().stream(name).create_writer)
     appends.write_one(life, writer, f"{life.name}-{name}", name)
     life.wait(130.0)

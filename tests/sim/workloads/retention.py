@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import STREAM, cut_of, stream_of
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, stream_of
 
 
 def subscriber(rounds: int) -> Body:
     """Return a program that subscribes, and releases what it has seen."""
 
     def body(life: Life) -> None:
-        stream, draw, name = stream_of(life), life.world.source, life.program.name
-        who = {"stream": STREAM, "subscriber": name}
+        stream, draw, name = stream_of(life), life.source, life.author
+        who = {"stream": life.stream, "subscriber": name}
         while not life.call("subscribe", partial(stream.subscribe, name), **who)[0]:
             life.wait(1.0)
         older = None
@@ -33,7 +33,7 @@ def retainer(rounds: int) -> Body:
     """Return a program that runs the retention of the stream."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.world.source
+        stream, draw = stream_of(life), life.source
 
         def run() -> Any:
             stream.retention().run(sweep=draw.random() < 0.5)
@@ -41,6 +41,6 @@ def retainer(rounds: int) -> Body:
 
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 5.0, 20.0)))
-            life.call("retain", run, told=cut_of, stream=STREAM)
+            life.call("retain", run, told=cut_of, stream=life.stream)
 
     return body

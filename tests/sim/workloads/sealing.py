@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
+from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, stream_of
 
 SEALED = "s/v"
@@ -15,11 +15,11 @@ def late_writer(rounds: int) -> Body:
     """Return a program that writes to the stream until it is sealed."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life, SEALED), life.world.source, life.program.state
+        stream, draw, state = stream_of(life, SEALED), life.source, life.state
         errors, writer = life.errors, None
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
-            event, key = f"{life.program.name}-{state['event']}", draw.choice(KEYS)
+            event, key = f"{life.author}-{state['event']}", draw.choice(KEYS)
             if draw.random() < 0.2 and _late_transaction(life, stream, f"{event}t"):
                 return
             try:
@@ -57,7 +57,7 @@ def _late_transaction(life: Life, stream: Any, name: str) -> bool:
     except life.errors.PravegaSparkError:
         return False
     life.call("stage", lambda: None, transaction=name, streams={SEALED: [[KEYS[0], name]]})
-    life.wait(life.world.source.choice((0.0, 2.0, 8.0)))
+    life.wait(life.source.choice((0.0, 2.0, 8.0)))
     life.call("commit", transaction.commit, transaction=name)
     return False
 
@@ -71,7 +71,7 @@ def sealer(seconds: float) -> Body:
 
     def body(life: Life) -> None:
         stream = stream_of(life, SEALED)
-        life.wait(life.world.source.uniform(0.0, seconds))
+        life.wait(life.source.uniform(0.0, seconds))
         while not life.call("seal", stream.seal, stream=SEALED)[0]:
             life.wait(1.0)
 
@@ -82,7 +82,7 @@ def recreator(rounds: int) -> Body:
     """Return a program that creates a stream of its own, changes it, seals and deletes it."""
 
     def body(life: Life) -> None:
-        draw, manager, package = life.world.source, life.manager(), life.package
+        draw, manager, package = life.source, life.manager(), life.package
         for number in range(rounds):
             name = f"s/{life.name.replace('.', '-')}-{number}"
             stream = stream_of(life, name)

@@ -5,23 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
+from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import stream_of
 
-TABLE, STATE = "s/kv", "s/state"
 KEYS = ("a", "b", "c")
 
 
 def _table(life: Life) -> Any:
     stream_of(life)
     manager = life.manager()
-    if TABLE not in life.world.made:
-        made = life.package.KeyValueTableConfiguration(
-            partitions=life.world.segments, key_type="string"
-        )
-        life.until_it_works(lambda: manager.create_key_value_table(TABLE, made))
-        life.world.made.add(TABLE)
-    return life.until_it_works(lambda: manager.key_value_table(TABLE))
+    if life.table not in life.made:
+        made = life.package.KeyValueTableConfiguration(partitions=life.segments, key_type="string")
+        life.until_it_works(lambda: manager.create_key_value_table(life.table, made))
+        life.made.add(life.table)
+    return life.until_it_works(lambda: manager.key_value_table(life.table))
 
 
 def _version(version: Any) -> Any:
@@ -36,11 +33,11 @@ def table_user(rounds: int) -> Body:
     """Return a program that changes entries, on the versions that it knows, and gets them."""
 
     def body(life: Life) -> None:
-        table, draw, state = _table(life), life.world.source, life.program.state
-        updates = life.process.copy.get("key_value.updates")
+        table, draw, state = _table(life), life.source, life.state
+        updates = life.module("key_value.updates")
         known: dict[str, Any] = {}
         for _ in range(rounds):
-            life.wait(draw.choice((0.0, 0.3, 2.0, 250.0 if life.world.has_long_waits else 0.3)))
+            life.wait(draw.choice((0.0, 0.3, 2.0, 250.0 if life.has_long_waits else 0.3)))
             state["value"] = state.setdefault("value", 0) + 1
             kind = draw.choice(("update", "update", "get", "scan", "put"))
             if kind == "get":
@@ -52,7 +49,7 @@ def table_user(rounds: int) -> Body:
                         None if e is None else [e.value.decode(), _version(e.version)]
                         for e in found
                     ],
-                    table=TABLE,
+                    table=life.table,
                     keys=keys,
                     fresh=fresh,
                 )
@@ -65,7 +62,7 @@ def table_user(rounds: int) -> Body:
                     told=lambda found: {
                         e.key: [e.value.decode(), _version(e.version)] for e in found
                     },
-                    table=TABLE,
+                    table=life.table,
                 )
             elif kind == "put":
                 key, value = draw.choice(KEYS), f"{life.name}:{state['value']}"
@@ -73,7 +70,7 @@ def table_user(rounds: int) -> Body:
                     "update",
                     partial(_put, table, key, value),
                     told=lambda version: [_version(version)],
-                    table=TABLE,
+                    table=life.table,
                     changes=[{"key": key, "value": value}],
                 )
             else:
@@ -99,7 +96,7 @@ def table_user(rounds: int) -> Body:
                     "update",
                     partial(table.update, steps),
                     told=lambda versions: [_version(v) for v in versions],
-                    table=TABLE,
+                    table=life.table,
                     changes=changes,
                 )
                 if not is_done and draw.random() < 0.7:  # as others have changed them
@@ -118,7 +115,7 @@ def folder(rounds: int) -> Body:
         _table(life)
         manager = life.manager()
         for _ in range(rounds):
-            life.wait(life.world.source.choice((200.0, 650.0)))
+            life.wait(life.source.choice((200.0, 650.0)))
             life.call(
                 "maintain",
                 lambda: manager.maintain(kinds=("folding", "retention", "sweeping"), full=True),
@@ -134,9 +131,9 @@ def state_user(rounds: int) -> Body:
     def body(life: Life) -> None:
         one = life.package.ScalingPolicy.fixed(1)
         stream, draw, state = (
-            stream_of(life, STATE, scaling=one),
-            life.world.source,
-            life.program.state,
+            stream_of(life, life.shared_state, scaling=one),
+            life.source,
+            life.state,
         )
         shared = life.until_it_works(lambda: stream.state_synchronizer(lambda s, u: [*s, u]))
         life.until_it_works(lambda: shared.initialize([]))
@@ -148,13 +145,13 @@ def state_user(rounds: int) -> Body:
                     shared.fetch_updates()
                     return shared.get_state()
 
-                life.call("fetch_updates", fetch, told=list, state=STATE)
+                life.call("fetch_updates", fetch, told=list, state=life.shared_state)
                 continue
             if draw.random() < 0.2:
                 life.until_it_works(shared.compact)
                 continue
             state["update"] = state.setdefault("update", 0) + 1
-            update = f"{life.program.name}-{state['update']}"
+            update = f"{life.author}-{state['update']}"
 
             def generator(known: Any, updates: list[Any], update: str = update) -> Any:
                 updates.append(update)
@@ -164,7 +161,7 @@ def state_user(rounds: int) -> Body:
                 "update_state",
                 partial(shared.update_state, generator),
                 told=list,
-                state=STATE,
+                state=life.shared_state,
                 update=update,
             )
 

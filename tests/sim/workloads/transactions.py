@@ -6,15 +6,15 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from tests.sim.programs import Body, Life
-from tests.sim.workloads.common import KEYS, OTHER, STREAM, stream_of
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import KEYS, stream_of
 
 
 def transactional_writer(rounds: int, writer_id: str | None) -> Body:
     """Return a program that writes transactions and commits most of them."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life), life.world.source, life.program.state
+        stream, draw, state = stream_of(life), life.source, life.state
         writer = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
@@ -28,7 +28,7 @@ def transactional_writer(rounds: int, writer_id: str | None) -> Body:
                 continue
             _play(
                 life,
-                [STREAM],
+                [life.stream],
                 transaction,
                 partial(_write_one, transaction),
             )
@@ -42,14 +42,14 @@ def joint_writer(rounds: int) -> Body:
     """Return a program that writes transactions over two streams."""
 
     def body(life: Life) -> None:
-        stream_of(life), stream_of(life, OTHER)
-        draw, state = life.world.source, life.program.state
+        stream_of(life), stream_of(life, life.other)
+        draw, state = life.source, life.state
         writer = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
             try:
                 if writer is None:
-                    writer = life.manager().create_joint_writer([STREAM, OTHER])
+                    writer = life.manager().create_joint_writer([life.stream, life.other])
                 transaction = writer.begin_transaction()
             except life.errors.PravegaSparkError:
                 writer = None
@@ -57,7 +57,7 @@ def joint_writer(rounds: int) -> Body:
                 continue
             _play(
                 life,
-                draw.choice(([STREAM, OTHER], [OTHER, STREAM])),
+                draw.choice(([life.stream, life.other], [life.other, life.stream])),
                 transaction,
                 transaction.write_event,
             )
@@ -73,13 +73,13 @@ def _write_one(transaction: Any, stream: str, event: str, key: str) -> None:
 
 def _play(life: Life, streams: list[str], transaction: Any, write: Any) -> None:
     """Write a transaction's events and end it."""
-    draw, state = life.world.source, life.program.state
-    name = f"{life.program.name}-{state['round']}"
+    draw, state = life.source, life.state
+    name = f"{life.author}-{state['round']}"
     staged: dict[str, list[Any]] = {stream: [] for stream in streams}
     try:
         for number in range(draw.randint(1, 3)):
             for stream in streams:
-                event = f"{name}.{number}" if stream == STREAM else f"{name}.{number}u"
+                event = f"{name}.{number}" if stream == life.stream else f"{name}.{number}u"
                 key = draw.choice(KEYS)
                 write(stream, event, key)
                 staged[stream].append([key, event])
@@ -102,7 +102,7 @@ def _play(life: Life, streams: list[str], transaction: Any, write: Any) -> None:
 
 def _after_unknown(life: Life, transaction: Any, name: str, write: Any, stream: str) -> None:
     """Go on with a transaction whose commit failed: write to it, abort it, or commit it again."""
-    kind = life.world.source.choice(("write", "abort", "again"))
+    kind = life.source.choice(("write", "abort", "again"))
     if kind == "write":  # it is in no stage: nobody may ever see it
         with contextlib.suppress(life.errors.PravegaSparkError):
             write(stream, f"{name}.late", KEYS[0])

@@ -36,11 +36,10 @@ from pravega_spark.errors import (
     TruncatedData,
     WriterFenced,
 )
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.values.limits import BLOCK_BYTES, PREFETCH_CHUNKS
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.page_examples import REPOSITORY
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -625,7 +624,7 @@ def calls_to_seek(chunks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
             writer.write(b"x" * (1 + number % 13))
             writer.flush()
     spy = Spy(root_of(manager).store)
-    other = manager_on(spy, runtime)
+    other = manager_over(spy, runtime)
     reader = other.create_byte_reader(S, timeout=0)
     assert reader.read(1) == b"x"  # the log is open
     look_ups = 0

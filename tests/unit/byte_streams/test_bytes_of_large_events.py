@@ -8,10 +8,9 @@ import pytest
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.errors import CorruptChunk, DataLoss, SegmentTruncated
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.large_streams import WINDOW, lower_limits, objects
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -63,7 +62,7 @@ def test_a_read_fetches_windows_and_a_seek_only_those_it_needs() -> None:
 
     spy = Spy(root_of(manager).store)
     spy.hook = note
-    reader_of = manager_on(spy, FakeRuntime())
+    reader_of = manager_over(spy, FakeRuntime())
     with reader_of.create_byte_reader(S, follow=False) as reader:
         reader.seek(len(BEFORE) + 3 * WINDOW + 5)
         assert reader.read(10) == LARGE[3 * WINDOW + 5 :][:10]

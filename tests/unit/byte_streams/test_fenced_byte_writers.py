@@ -14,10 +14,9 @@ from pravega_spark.errors import (
     StoreFull,
     WriterFenced,
 )
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from tests.harness.failpoints import at_failpoint, held_at
 from tests.harness.fake_runtime import FakeRuntime, manager_of
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/bytes"
@@ -82,7 +81,7 @@ def test_no_seal_follows_a_write_that_the_storage_refused(seal: Verb) -> None:
     plain.create_scope("s")
     plain.create_stream(S)
     spy = Spy(root_of(plain).store)
-    manager = manager_on(spy, runtime)
+    manager = manager_over(spy, runtime)
     writer = manager.create_byte_writer(S)
 
     def full(name: str, first: Any) -> None:

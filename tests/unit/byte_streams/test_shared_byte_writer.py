@@ -13,8 +13,8 @@ from pravega_spark import ScalingPolicy, StreamConfiguration
 from pravega_spark.byte_streams.writer import ByteStreamWriter
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.engine.store.memory import MemoryStore
+from pravega_spark.manager import manager_over
 from tests.harness.line_interrupts import AtLine, interrupt, lines_in
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
 
@@ -28,7 +28,7 @@ class Bytes:
 
     def __init__(self) -> None:
         self.store = Spy(MemoryStore())
-        self.manager = manager_on(self.store, SYSTEM)
+        self.manager = manager_over(self.store, SYSTEM)
         self.manager.create_scope("s")
         self.manager.create_stream("s/b", StreamConfiguration(ScalingPolicy.fixed(1)))
         self.go, self.waits = threading.Event(), threading.Event()

@@ -25,14 +25,13 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import KeyVersion, TableEntry
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TableInsert, TableModification, TablePut, TableRemove
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.scaling.commit import scale_stream
 from pravega_spark.values.segments import KeyRange
 from tests.harness.failpoints import register
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
 from tests.harness.faulty_store import Fault
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 T, LOG = "s/t", "s/_kv_tables/t"
@@ -44,7 +43,7 @@ class Side:
 
     def __init__(self, inner: MemoryStore, runtime: FakeRuntime) -> None:
         self.store = Spy(inner)
-        self.manager = manager_on(self.store, runtime)
+        self.manager = manager_over(self.store, runtime)
 
     def open(self) -> KeyValueTable:
         return self.manager.key_value_table(T)

@@ -10,9 +10,9 @@ from pravega_spark.errors import StoreFull
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.entry import PutFuture
 from pravega_spark.key_value.key_value_table import KeyValueTable
+from pravega_spark.manager import manager_over
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 T = "s/t"
@@ -26,7 +26,7 @@ def store() -> Spy:
 
 @pytest.fixture
 def table(store: Spy) -> KeyValueTable:
-    manager = manager_on(store, FakeRuntime())
+    manager = manager_over(store, FakeRuntime())
     manager.create_scope("s")
     manager.create_key_value_table(T, KeyValueTableConfiguration("string"))
     opened = manager.key_value_table(T)

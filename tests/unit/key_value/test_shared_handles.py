@@ -14,7 +14,7 @@ from pravega_spark.event_writer import EventStreamWriter, queue_of
 from pravega_spark.key_value import key_value_table
 from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.key_value_table import KeyValueTable
-from tests.harness.roots import manager_on
+from pravega_spark.manager import manager_over
 from tests.harness.spy_store import Spy
 
 WAIT = 30.0
@@ -33,7 +33,7 @@ def store() -> Spy:
 
 @pytest.fixture
 def table(store: Spy) -> KeyValueTable:
-    manager = manager_on(store, SYSTEM)
+    manager = manager_over(store, SYSTEM)
     manager.create_scope("s")
     manager.create_key_value_table("s/t", KeyValueTableConfiguration("string"))
     return manager.key_value_table("s/t")

@@ -14,9 +14,9 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.key_value_table import KeyValueTable
 from pravega_spark.key_value.updates import TablePut
+from pravega_spark.manager import manager_over
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 
 T = "s/t"
@@ -26,7 +26,7 @@ class Process:
     """A process with the table open: its own manager, logs and index."""
 
     def __init__(self, store: Store, runtime: FakeRuntime) -> None:
-        self.manager = manager_on(store, runtime)
+        self.manager = manager_over(store, runtime)
 
     def open(self) -> KeyValueTable:
         return self.manager.key_value_table(T)

@@ -32,9 +32,8 @@ from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
 from pravega_spark.maintenance import auto, shares
 from pravega_spark.maintenance.auto import VARIABLE, AutoMaintenance
 from pravega_spark.maintenance.shares import SharePace
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.values.limits import AUTO_FIRST_SECONDS
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 pytestmark = pytest.mark.slow
@@ -302,7 +301,7 @@ def test_appends_make_the_same_storage_calls_with_and_without() -> None:
     counts = []
     for maintain in ("off", "auto"):
         store = Spy(MemoryStore())
-        manager = manager_on(store)
+        manager = manager_over(store)
         manager._maintain = maintain
         manager.create_scope("s")
         manager.create_stream("s/t")
@@ -505,7 +504,7 @@ def test_a_process_that_may_not_write_says_so_once_at_info(
 ) -> None:
     caplog.set_level(logging.INFO, "pravega_spark.maintenance")
     store = Spy(MemoryStore(clock_ms=SYSTEM.now_ms))
-    manager_on(store).create_scope("s")
+    manager_over(store).create_scope("s")
     reading = Spy(store.inner)
 
     def refuse(operation: str, key: str) -> None:

@@ -24,12 +24,11 @@ from pravega_spark.errors import InvalidConfiguration, StoreReadOnly
 from pravega_spark.maintenance import shares as shares_module
 from pravega_spark.maintenance.auto import VARIABLE
 from pravega_spark.maintenance.shares import MaintenanceShares
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.values.limits import AUTO_WAKE_SECONDS
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -68,7 +67,7 @@ def kinds_done(store: Store, clock: FakeRuntime) -> set[MaintenanceKind]:
 
 
 def test_a_new_root_says_auto_and_nobody_has_chosen_it(store: Spy) -> None:
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("s")
     assert said(manager) == ("auto", "set-up")
     assert manager.settings().summary() == "", "nobody gave anything"
@@ -77,10 +76,10 @@ def test_a_new_root_says_auto_and_nobody_has_chosen_it(store: Spy) -> None:
 
 
 def test_a_setting_before_the_first_scope_sets_the_root_up_too(store: Spy) -> None:
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.update_settings(grace="2 hours")
     assert said(manager) == ("auto", "set-up"), "another setting is no choice of this one"
-    other = manager_on(Spy(MemoryStore()))
+    other = manager_over(Spy(MemoryStore()))
     other.update_settings(maintain="off")
     other.create_scope("s")
     assert said(other) == ("off", "root")
@@ -88,7 +87,7 @@ def test_a_setting_before_the_first_scope_sets_the_root_up_too(store: Spy) -> No
 
 @pytest.mark.parametrize("choice", ["auto", "off", None])
 def test_a_choice_stays_and_counts_as_one(store: Spy, choice: str | None) -> None:
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("s")
     manager.update_settings(maintain=choice)
     manager.create_scope("t")
@@ -97,17 +96,17 @@ def test_a_choice_stays_and_counts_as_one(store: Spy, choice: str | None) -> Non
 
 def test_a_set_up_that_was_killed_is_done_by_the_next(store: Spy) -> None:
     with at_failpoint("root.set_up", kill), pytest.raises(Killed):
-        manager_on(store).create_scope("s")
+        manager_over(store).create_scope("s")
     assert store.exists(MARKER_KEY)
-    assert not manager_on(store).scope_exists("s")
-    manager_on(store).create_scope("s")
-    assert said(manager_on(store)) == ("auto", "set-up")
+    assert not manager_over(store).scope_exists("s")
+    manager_over(store).create_scope("s")
+    assert said(manager_over(store)) == ("auto", "set-up")
 
 
 def test_of_two_that_set_up_a_root_the_slower_one_changes_nothing(
     store: Spy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, quick = manager_on(store), manager_on(store)
+    slow, quick = manager_over(store), manager_over(store)
     set_up = SettingsTable.set_up
 
     def late(table: SettingsTable, name: str, value: Any) -> None:
@@ -126,9 +125,9 @@ def test_a_root_whose_lost_marker_is_written_again_stays_as_it_was(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, "off")  # as an earlier version
-        manager_on(store).create_scope("s")
+        manager_over(store).create_scope("s")
     store.delete([MARKER_KEY])
-    manager = manager_on(Spy(store.inner))
+    manager = manager_over(Spy(store.inner))
     manager.create_scope("t")
     assert store.exists(MARKER_KEY)
     assert said(manager) == ("off", "default")
@@ -139,10 +138,10 @@ def test_a_deleted_scope_is_a_scope_that_the_root_has_had(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, "off")
-        manager_on(store).create_scope("s")
-        manager_on(store).delete_scope("s")
-    manager_on(store).create_scope("t")
-    assert said(manager_on(store)) == ("off", "default")
+        manager_over(store).create_scope("s")
+        manager_over(store).delete_scope("s")
+    manager_over(store).create_scope("t")
+    assert said(manager_over(store)) == ("off", "default")
 
 
 # ------------------------------------------------------------------------------ copies, restores
@@ -204,7 +203,7 @@ def test_a_backup_takes_neither_the_setting_nor_that_nobody_chose_it(
 
 
 def test_by_the_set_up_all_kinds_but_compaction_are_done(store: Spy, clock: FakeRuntime) -> None:
-    manager = manager_on(store, clock)
+    manager = manager_over(store, clock)
     manager.create_scope("s")
     manager.create_stream("s/t", KEPT)
     shares = shares_of(store, clock)
@@ -218,7 +217,7 @@ def test_by_the_set_up_all_kinds_but_compaction_are_done(store: Spy, clock: Fake
 
 
 def test_a_stream_that_is_off_is_left_to_jobs(store: Spy, clock: FakeRuntime) -> None:
-    manager = manager_on(store, clock)
+    manager = manager_over(store, clock)
     manager.create_scope("s")
     off = StreamConfiguration(retention=RetentionPolicy.by_size(1), settings={"maintain": "off"})
     for name, configuration in (("s/off", off), ("s/on", KEPT)):
@@ -253,7 +252,7 @@ def no_right(store: Spy, *operations: str) -> None:
 def test_without_the_right_to_write_it_says_so_once_and_writes_nothing(
     store: Spy, clock: FakeRuntime
 ) -> None:
-    manager_on(store, clock).create_scope("s")
+    manager_over(store, clock).create_scope("s")
     reader = Spy(store.inner)
     no_right(reader, "put", "put_if_absent", "delete")
     with pytest.raises(StoreReadOnly):  # which ends the thread, with a line at INFO
@@ -265,7 +264,7 @@ def test_without_the_right_to_delete_sweeps_are_left_to_others(
     store: Spy, clock: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    manager = manager_on(store, clock)
+    manager = manager_over(store, clock)
     manager.update_settings(retain="0 s", grace="1 minute")
     manager.create_scope("s")
     manager.create_stream("s/t", KEPT)
@@ -293,7 +292,7 @@ def test_without_the_right_to_delete_sweeps_are_left_to_others(
 def test_a_half_made_group_that_cannot_be_repaired_is_a_failure_of_the_run(
     store: Spy, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager_on(store, clock).create_scope("s")
+    manager_over(store, clock).create_scope("s")
     found = {"s/g": "CorruptLog: its log is lost"}
     monkeypatch.setattr(shares_module, "repair_changing_groups", lambda *_: found)
     wake_until_idle(shares_of(store, clock), clock)
@@ -313,7 +312,7 @@ def store_now() -> Spy:
 
 @pytest.fixture
 def off(store_now: Spy) -> StreamManager:
-    manager = manager_on(store_now)
+    manager = manager_over(store_now)
     manager.create_scope("s")
     manager.update_settings(maintain="off")
     return manager
@@ -365,7 +364,7 @@ def test_nothing_is_said_where_somebody_maintains(
 def test_settings_that_cannot_be_read_stop_no_creation(store_now: Spy, off: StreamManager) -> None:
     newest = max(e.key for e in store_now.list("_settings/_delta_log"))
     store_now.put(newest, b"garbage")
-    assert manager_on(Spy(store_now.inner)).create_stream("s/kept", KEPT)
+    assert manager_over(Spy(store_now.inner)).create_stream("s/kept", KEPT)
 
 
 def test_the_origin_of_the_set_up_is_a_public_name() -> None:

@@ -15,9 +15,9 @@ from pravega_spark.key_value.configuration import KeyValueTableConfiguration
 from pravega_spark.key_value.folded_record import FoldedRecord
 from pravega_spark.key_value.folded_table import folded_log
 from pravega_spark.maintenance.shares import RootStreams
+from pravega_spark.manager import manager_over
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 NAME, LOG = "shop/stock", "shop/_kv_tables/stock"
@@ -35,7 +35,7 @@ def store(clock: FakeRuntime) -> Spy:
 
 @pytest.fixture
 def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
-    manager = manager_on(store, clock)
+    manager = manager_over(store, clock)
     manager.create_scope("shop")
     configuration = KeyValueTableConfiguration(key_type="string")
     manager.create_key_value_table(NAME, configuration)

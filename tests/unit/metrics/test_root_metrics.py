@@ -16,14 +16,13 @@ from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import InvalidInput, InvalidName
 from pravega_spark.event_writer import EventStreamWriter
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.metrics import measurement
 from pravega_spark.metrics.catalog import ROOT_METRICS
 from pravega_spark.metrics.prometheus import RootMetrics, root_metrics
 from pravega_spark.values.segments import StreamCut
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 Values = Callable[..., "float | None"]
@@ -201,7 +200,7 @@ def test_maintenance_shows_its_age_and_what_is_overdue(
 
 def test_maintenance_that_a_root_waits_for_since_days_is_overdue() -> None:
     clock = FakeRuntime()
-    manager = manager_on(MemoryStore(clock_ms=clock.now_ms), clock)
+    manager = manager_over(MemoryStore(clock_ms=clock.now_ms), clock)
     manager.create_scope("s")
     manager.create_stream("s/a")
     clock.sleep(3 * 24 * 3_600)
@@ -214,7 +213,7 @@ def test_maintenance_that_a_root_waits_for_since_days_is_overdue() -> None:
 def watched(manager: StreamManager) -> tuple[StreamManager, Spy]:
     """Return another manager of the root, and the store that counts its calls."""
     spy = Spy(root_of(manager).store)
-    return manager_on(spy), spy
+    return manager_over(spy), spy
 
 
 def calls_of_a_scrape(metrics: RootMetrics, spy: Spy) -> list[str]:

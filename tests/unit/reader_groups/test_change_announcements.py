@@ -4,11 +4,11 @@ import pytest
 
 from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store
+from pravega_spark.manager import manager_over
 from pravega_spark.reader_groups.lifecycle import ABANDONED_MS, FOLDER
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -25,7 +25,7 @@ class World:
 
     def manager(self, store: Store | None = None) -> StreamManager:
         """Return the manager of another process."""
-        return manager_on(store or self.store, self.runtime)
+        return manager_over(store or self.store, self.runtime)
 
     def announced(self) -> list[str]:
         return [entry.key for entry in self.store.list(FOLDER)]

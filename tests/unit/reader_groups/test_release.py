@@ -11,13 +11,12 @@ from pravega_spark.config.policies import RetentionPolicy, StreamConfiguration
 from pravega_spark.engine.store import Store
 from pravega_spark.errors import StoreError
 from pravega_spark.integrity.root_integrity import check_root
-from pravega_spark.manager import StreamManager
+from pravega_spark.manager import StreamManager, manager_over
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.silent_readers import SILENT, Silence, decode_silences
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.fault_plans import Rule
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 NAME, GROUP, LEASE = "s/t", "s/g", 60.0
@@ -45,7 +44,7 @@ class Root:
     def process(self) -> tuple[Spy, StreamManager]:
         """Return the store and the manager of a process that has seen nothing yet."""
         store = Spy(self.inner)
-        return store, manager_on(store, self.clock)
+        return store, manager_over(store, self.clock)
 
     @property
     def fresh(self) -> StreamManager:

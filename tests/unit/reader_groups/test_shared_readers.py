@@ -17,14 +17,13 @@ from pravega_spark import StreamManager
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.errors import ReinitializationRequired, RootChanged
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.reader_groups import transitions
 from pravega_spark.reader_groups.reader import EventStreamReader
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from pravega_spark.reader_groups.table import GroupCodec, _open_states
 from tests.harness.folder_state import move
 from tests.harness.group_world import World, membership_of
-from tests.harness.roots import manager_on
 
 FEW, MANY = 4, 40
 FOLDER = "s/_reader_groups/g"
@@ -121,7 +120,7 @@ def test_group_whose_folder_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     while not hint.exists():  # written in the background, which would begin the folder again
         time.sleep(0.01)
     move(tmp_path / "root" / FOLDER, tmp_path / "away")
-    elsewhere = manager_on(LocalStore(str(tmp_path / "root")))  # as another process has it
+    elsewhere = manager_over(LocalStore(str(tmp_path / "root")))  # as another process has it
     elsewhere.create_reader_group("s/g", ["s/t"], checkpoint_interval=None)
     for number in range(3):
         elsewhere.reader_group("s/g").update(refresh=f"{number + 1} s")

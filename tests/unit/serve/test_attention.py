@@ -16,6 +16,7 @@ from pravega_spark.reader_groups.leases import ReaderLeases
 from pravega_spark.reader_groups.table import group_path
 from pravega_spark.serve.findings import READERLESS_SECONDS, WAITING_SECONDS
 from tests.harness.counted_store import CountedRoot
+from tests.harness.two_readers import two_readers
 from tests.harness.web_world import web_client
 
 HOUR = 3_600.0
@@ -206,6 +207,40 @@ def test_a_group_that_reads_less_than_is_written_falls_behind_and_then_catches_u
         with follow(client, root, written=5, read=70, rounds=14) as row:
             assert row["status"] == "catching up"
             assert "group_falling_behind" not in kinds(look(client, root, 0))
+
+
+def test_each_reader_and_each_segment_has_its_rates_and_its_time_to_catch_up(
+    root: CountedRoot,
+) -> None:
+    with page(root) as client:
+
+        def look_at_group() -> None:
+            look(client, root, 10)
+            group(client, "nyc/g")
+
+        with two_readers(root, look_at_group):
+            found = group(client, "nyc/g")
+    readers = {row["reader"]: row for row in found["readers"]}
+    segments = {row["reader"]: row for row in found["segments"]}
+    assert set(readers) == set(segments) == {"quick", "slow"}
+    for of in (readers, segments):
+        quick, slow = of["quick"], of["slow"]
+        assert quick["written_per_second"] == pytest.approx(2, rel=0.1)
+        assert quick["read_per_second"] == pytest.approx(6, rel=0.3)
+        assert not quick["never_catches_up"]
+        assert slow["written_per_second"] == pytest.approx(5, rel=0.1)
+        assert slow["read_per_second"] == pytest.approx(1, rel=0.3)
+        assert (slow["never_catches_up"], slow["catch_up_seconds"]) == (True, None)
+    for row in (readers["quick"], segments["quick"]):
+        unread = row.get("lag_events", row.get("lag"))
+        gain = row["read_per_second"] - row["written_per_second"]
+        assert row["catch_up_seconds"] == pytest.approx(unread / gain, rel=0.01)
+    lags = {name: lines(found[name]) for name in ("reader_lags", "segment_lags")}
+    assert set(lags["reader_lags"]) == {"quick", "slow"}
+    for name, row in readers.items():
+        curve = lags["reader_lags"][name]
+        assert curve[-1] == row["lag_events"]
+        assert len([value for value in curve if value is not None]) > 10
 
 
 def test_the_time_to_catch_up_is_that_of_the_rates(root: CountedRoot) -> None:

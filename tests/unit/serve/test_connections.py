@@ -130,6 +130,38 @@ def test_a_client_that_reads_no_answer_loses_its_connection(hasty: LimitedServer
         wait_for(lambda: hasty.sockets() == idle)
 
 
+DOWNLOAD = "GET /api/streams/nyc/f/event/payload?at=0%230=0"
+PAYLOAD = 6 << 20
+"""More than two kernels hold for a client that reads none of it."""
+
+
+def slow_download(server: LimitedServer) -> socket.socket:
+    """Ask for a payload, and read no more than its beginning."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.settimeout(WAIT_SECONDS)
+    client.connect(("127.0.0.1", server.port))
+    client.sendall(request(DOWNLOAD))
+    assert status(client.recv(1_024)) == 200
+    return client
+
+
+def test_a_download_whose_client_stops_reading_ends_and_one_that_reads_is_whole() -> None:
+    with limited_server(payload=PAYLOAD, unread_seconds=SOON) as server:
+        assert status(server.ask("GET /ping")) == 200
+        idle = server.sockets()
+        with slow_download(server):
+            wait_for(lambda: server.sockets() == idle)
+        assert len(server.ask(DOWNLOAD).partition(b"\r\n\r\n")[2]) == PAYLOAD
+
+
+def test_downloads_that_nobody_reads_hold_no_thread_of_the_server() -> None:
+    with limited_server(payload=PAYLOAD, unread_seconds=LATE) as server, ExitStack() as stack:
+        slow = [stack.enter_context(slow_download(server)) for _ in range(45)]  # threads are 40
+        assert status(server.ask("GET /v1/scopes")) == 200
+        assert all(client.recv(1) for client in slow)  # they go on
+
+
 def test_an_open_page_outlasts_the_limits(hasty: LimitedServer) -> None:
     with live_viewer(hasty) as viewer:
         for _ in range(3):

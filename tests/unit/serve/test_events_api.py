@@ -25,7 +25,7 @@ from pravega_spark import (
 from pravega_spark.engine.key_management import KMS_VARIABLE
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.serve import events as serve_events
 from tests.harness import file_kms
 from tests.harness.counted_chunks import CountedChunks
@@ -33,7 +33,6 @@ from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.file_kms import MasterKeys
 from tests.harness.large_streams import lower_limits
 from tests.harness.lively_root import HOSTILE, make_lively_root
-from tests.harness.roots import manager_on
 from tests.harness.web_world import new_manager, web_client
 
 FLIGHTS = "nyc/flights"
@@ -313,7 +312,7 @@ def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
 
     def cost(commits: int) -> tuple[int, int]:
         store = MemoryStore()
-        manager = manager_on(store)
+        manager = manager_over(store)
         manager.create_scope("nyc")
         manager.create_stream("nyc/f", StreamConfiguration(ScalingPolicy.fixed(5)))
         with manager.create_writer("nyc/f") as writer:
@@ -322,7 +321,7 @@ def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
                     writer.write_event(f"event {commit}", f"key-{number}")
                 writer.flush()
         counted = CountedChunks(store)
-        with web_client(manager_on(counted)) as client:
+        with web_client(manager_over(counted)) as client:
             get(client, "/api/streams/nyc/f")
             counted.gets()
             page = get(client, EVENTS, at="tail", **query)
@@ -337,7 +336,7 @@ def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
 
 def test_a_key_reads_only_the_segments_that_it_hashes_to() -> None:
     store = MemoryStore()
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("nyc")
     manager.create_stream("nyc/f", StreamConfiguration(ScalingPolicy.fixed(20)))
     with manager.create_writer("nyc/f") as writer:
@@ -345,7 +344,7 @@ def test_a_key_reads_only_the_segments_that_it_hashes_to() -> None:
             writer.write_event(f"{number}", f"key-{number % 50}")
     (place,) = {e.segment_id for e in manager.read("nyc/f") if e.routing_key == "key-3"}
     counted = CountedChunks(store)
-    with web_client(manager_on(counted)) as client:
+    with web_client(manager_over(counted)) as client:
         page = get(client, EVENTS, key="key-3", order="oldest", at="head")
         assert [event["text"] for event in page["events"]] == [str(n) for n in range(3, 400, 50)]
         assert {event["segment"] for event in page["events"]} == {f"{place}#0"}

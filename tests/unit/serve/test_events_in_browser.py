@@ -12,6 +12,7 @@ import pytest
 from pravega_spark import KeyValueTableConfiguration, StreamConfiguration, StreamManager
 from tests.harness.browser import BrowserTab, browser_tab, needs_browser
 from tests.harness.page_server import page_server
+from tests.harness.tcp_proxy import Network, tcp_proxy
 from tests.harness.web_world import TOKEN
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -93,10 +94,7 @@ def test_events_are_walked_opened_searched_and_saved(
         click = "[...document.querySelectorAll('.opened button')].find(b => b.textContent === '{}')"
         tab.run(f"{click.format('Download')}.click()")
         name = tmp_path / f"nyc-f-{place.replace('#', '-').replace(':', '-')}.bin"
-        for _ in range(600):
-            if name.exists() and name.stat().st_size:
-                break
-            tab.run("new Promise(done => setTimeout(done, 50))")
+        tab.until(lambda: name.exists() and name.stat().st_size > 0)
         assert json.loads(name.read_text())["n"] == int(place.partition(":")[2])
         tab.run(f"{click.format('bytes')}.click()")
         assert tab.run("document.querySelector('.opened .payload').textContent")[:6] == "000000"
@@ -165,6 +163,179 @@ def test_a_table_is_paged_by_key_and_an_entry_opens_with_its_changes(
         assert "removed" in tab.run(TEXT)
 
 
+def test_the_address_of_a_table_shows_the_same_entries_later_and_the_opened_one(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_key_value_table("nyc/t", KeyValueTableConfiguration(key_type="string"))
+    first = "document.querySelectorAll('button[data-at]')[0]"
+    names = "[...document.querySelectorAll('button[data-at]')].map(one => one.textContent).join()"
+    body = "document.querySelector('.opened .payload')?.textContent === '{}'"
+    newer = "[...document.querySelectorAll('.head button')].find(one => !one.hidden)"
+    with manager.key_value_table("nyc/t") as table:
+        table.put("a", "old").result()
+        table.put("b", "b").result()
+        with page_server(tmp_path / "root") as url:
+            tab.open(f"{url}/tables/nyc/t")
+            tab.wait_for(f"{names} === 'a,b'")
+            steps = tab.run("history.length")
+            tab.run(f"{first}.click()")
+            tab.wait_for(body.format("old"))
+            assert tab.run("history.length") == steps
+            address = tab.run("location.href")
+            table.put("a", "new").result()
+            table.put("a0", "later").result()
+            tab.wait_for(f"!!{newer}")  # the page that was open says so, and keeps what it shows
+            assert tab.run(names) == "a,b"
+            tab.open(f"{url}/streams")
+            tab.open(address)  # a link that was sent to somebody
+            tab.wait_for(body.format("old"))
+            assert tab.run(names) == "a,b"
+            assert "the last change" in tab.run(f"{TEXT}")
+            tab.run(f"{newer}.click()")
+            tab.wait_for(f"{names} === 'a,a0,b'")
+            tab.run(f"{first}.click()")
+            tab.wait_for(body.format("new"))
+            assert "open=" in tab.run("location.href")
+            tab.run(f"{first}.click()")
+            tab.wait_for("!location.href.includes('open=')")
+
+            tab.open(f"{url}/tables/nyc/t?changes=1")
+            tab.wait_for(f"{names} === 'a0,a,b,a'")
+            address = tab.run("location.href")
+            table.remove("b").result()
+            tab.open(f"{url}/tables/nyc/t?changes=1")
+            tab.wait_for(f"{names} === 'b,a0,a,b,a'")
+            tab.open(address)
+            tab.wait_for(f"{names} === 'a0,a,b,a'")
+
+
+@pytest.mark.parametrize("key_type", ["string", "bytes"])
+def test_a_key_that_nobody_can_type_is_found_by_what_the_page_shows_and_copies(
+    tmp_path: Path, tab: BrowserTab, key_type: str
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_key_value_table("nyc/t", KeyValueTableConfiguration(key_type=key_type))
+    keys = ["a\0\x1b[31m\u202eb", "a\\x00", '"q"', "two\nlines"]
+    with manager.key_value_table("nyc/t") as table:
+        for key in keys:
+            table.put(key, "x")
+        table.flush()
+    names = "[...document.querySelectorAll('button[data-at]')].map(one => one.textContent)"
+    field = "document.querySelector('.filters input')"
+    with page_server(tmp_path / "root") as url:
+        tab.let_copy(url)
+        tab.open(f"{url}/tables/nyc/t")
+        tab.wait_for(f"{names}.length === {len(keys)}")
+        shown = tab.run(names)
+        assert len(set(shown)) == len(keys)
+        assert all(name.isprintable() for name in shown)
+        for at, name in enumerate(shown):
+            tab.open(f"{url}/tables/nyc/t")
+            tab.wait_for(f"{names}.length === {len(keys)}")
+            tab.run(f"document.querySelectorAll('button[data-at]')[{at}].click()")
+            copy = "[...document.querySelectorAll('.opened button')]"
+            copy += ".find(one => one.textContent === 'Copy key')"
+            tab.wait_for(f"!!{copy}")
+            tab.run(f"{copy}.click()")
+            tab.wait_for(f"navigator.clipboard.readText().then(found => found === {name!r})")
+            tab.run(f"{field}.focus()")
+            tab.write(name)
+            tab.press("Enter")
+            tab.wait_for(f"{names}.join('|') === {json.dumps(name)}")
+
+
+def test_a_download_that_stalls_says_so_and_can_be_tried_again(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    size = 8 << 20
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_event(b"x" * size, "k").result()
+    (saved := tmp_path / "saved").mkdir()
+    tab.save_to(saved)
+    button = "[...document.querySelectorAll('button')].find(one => one.textContent === 'Download')"
+    said = f"{button}.parentElement.querySelector('.problem').textContent"
+    with page_server(tmp_path / "root") as upstream, tcp_proxy(upstream) as proxy:
+        tab.open(f"{proxy.url}/streams/nyc/f/events?open=0%230%3D0")
+        tab.wait_for(f"!!{button}")
+        before = tab.received_bytes
+        proxy.network = Network.SLOW
+        tab.run(f"{button}.click()")
+        tab.until(lambda: tab.received_bytes > before + 200_000)
+        proxy.network = Network.STALL
+        tab.wait_for(f"/The download broke off after [0-9.]+ [KM]iB. Try again./.test({said})")
+        assert list(saved.iterdir()) == []
+        proxy.network = Network.GOOD
+        tab.run(f"{button}.click()")
+        file = saved / "nyc-f-0-0-0.bin"
+        tab.until(lambda: file.exists() and file.stat().st_size == size)
+        assert tab.run(said) == ""
+
+
+COPIED = "navigator.clipboard.readText()"
+CLICKED = """button => new Promise(done => {
+  new MutationObserver(() => done(button.textContent)).observe(button, {childList: true});
+  button.click();
+})"""
+"""What a button says next once it was clicked."""
+
+
+def test_copy_takes_what_its_button_names_to_the_clipboard_as_it_is(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    payload = "turned \u202e and \x1b[31m red\r\n\tand a second line"
+    with manager.create_writer("nyc/f") as writer:
+        writer.write_event(payload, "the key").result()
+    (event,) = manager.read("nyc/f")
+    button = "[...document.querySelectorAll('main button')].find(one => one.textContent === {!r})"
+    with page_server(tmp_path / "root") as url:
+        tab.let_copy(url)
+        tab.open(f"{url}/streams/nyc/f/events?open=0%230%3D0")
+        for name, text in (
+            ("Copy", payload),
+            ("Copy key", "the key"),
+            ("Copy pointer", str(event.pointer)),
+        ):
+            tab.wait_for("!!" + button.format(name))
+            assert tab.run(f"({CLICKED})({button.format(name)})") == "copied"
+            assert tab.run(COPIED) == text
+        answer = "fetch('/api/streams/nyc/f/events').then(found => found.json())"
+        tab.run(f"({CLICKED})({button.format('Copy the position')})")
+        assert tab.run(COPIED) == tab.run(f"{answer}.then(page => page.older)")
+
+
+def test_a_payload_says_why_it_is_text_and_shows_what_a_line_would_obey(
+    tmp_path: Path, tab: BrowserTab
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    manager.create_stream("nyc/f")
+    deep = "[" * 70 + "1" + "]" * 70
+    strange = "over\rwritten \u202e turned\x1b[31m red\r\nsecond\tline"
+    with manager.create_writer("nyc/f") as writer:
+        for text in (deep, '{"n": 1}', "[1", strange):
+            writer.write_event(text, "k").result()
+    opened = "document.querySelector('.opened')?.innerText"
+    with page_server(tmp_path / "root") as url:
+        for offset, is_said in ((0, True), (1, False), (2, False)):
+            tab.open(f"{url}/streams/nyc/f/events?open=0%230%3D{offset}")
+            tab.wait_for(f"{opened}.includes('Copy pointer')")
+            said = tab.run(f"{opened}.includes('JSON of more than 60 levels is shown as text')")
+            assert said == is_said, offset
+        tab.open(f"{url}/streams/nyc/f/events?open=0%230%3D3")
+        tab.wait_for("!!document.querySelector('.opened .payload')")
+        shown = tab.run("document.querySelector('.opened .payload').textContent")
+        assert shown == "over\\rwritten \\u202e turned\\x1b[31m red\\r\nsecond\tline"
+
+
 @pytest.mark.parametrize("query", ["", "?contains=event"])
 def test_the_address_of_the_newest_events_shows_the_same_ones_later_and_the_opened_one(
     tmp_path: Path, tab: BrowserTab, query: str
@@ -192,6 +363,20 @@ def test_the_address_of_the_newest_events_shows_the_same_ones_later_and_the_open
         assert tab.run(names) == "0#0=4,0#0=3,0#0=2,0#0=1,0#0=0"
         tab.run("document.querySelectorAll('button[data-at]')[1].click()")
         assert "open=" not in tab.run("location.href")
+
+        # From here on it goes on as a page of the newest events does.
+        tab.run("document.querySelector('.filters input[type=search]').value = 'event 2'")
+        tab.run("document.querySelector('.filters button').click()")
+        tab.wait_for(f"{names} === '0#0=2'")
+        tab.open(address)
+        tab.wait_for(body)
+        tab.wait_for("document.getElementById('live').dataset.state === 'on'")
+        with manager.create_writer("nyc/f") as writer:
+            writer.write_event(b"the last event", "k").result()
+        newer = "document.querySelector('.head button')"
+        tab.wait_for(f"!{newer}.hidden")
+        tab.run(f"{newer}.click()")
+        tab.wait_for(f"{names}.startsWith('0#0=8,0#0=7,')")
 
 
 def test_a_payload_says_whether_more_of_it_is_there_than_is_shown_and_copied(

@@ -15,9 +15,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.manager import root_of
 from pravega_spark.serve import watch as serve_watch
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.watch import RootWatch, StreamWatch
+from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.lively_root import HOSTILE, make_lively_root
 from tests.harness.web_world import BEARER, HIDING, TOKEN, new_manager, web_client
 
@@ -28,7 +30,11 @@ LOG_PANELS = ("/history", "/events")
 
 @pytest.fixture(scope="module")
 def manager() -> StreamManager:
-    return make_lively_root("memory://lively/page-api")
+    manager = make_lively_root("memory://lively/page-api")
+    runtime = root_of(manager).runtime
+    assert isinstance(runtime, SkippingRuntime)
+    runtime.stop()  # what came in the last minute did so for all tests, however long they take
+    return manager
 
 
 @pytest.fixture(scope="module")

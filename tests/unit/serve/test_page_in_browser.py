@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -87,6 +89,7 @@ def test_the_page_shows_streams_follows_them_and_draws_their_segments(
             tab.open(url + path)
             tab.wait_for(f"document.body?.innerText.includes({sign!r})")
             assert tab.run(UNNAMED) == 0, path
+            assert "``" not in tab.run("document.body.textContent"), path
 
         assert [asked for asked in tab.requests if not asked.startswith(url)] == []
         expected = f"{url}/api/streams/nyc/none"
@@ -282,10 +285,14 @@ def test_a_page_whose_storage_is_away_says_so_keeps_what_it_shows_and_comes_back
         tab.wait_for(f"{cell} === '7' && {live} === 'live'")
         (tmp_path / "root").rename(tmp_path / "away")
         tab.wait_for(f"!{notice}.hidden && {live} === 'storage away'")
+        tab.wait_for(f"{notice}.innerText.includes('is no longer the root that')")
         said = tab.run(f"{notice}.innerText")
-        assert "has not reached its storage since " in said
-        assert "is no longer the root that this process opened" in said
+        assert re.search(r"has not reached its storage since \d\d:\d\d:\d\d: ", said)
+        assert "use the present root in a new process." in said
+        assert "anager" not in said  # nobody who reads it calls Python
+        assert "This page keeps what it shows, and tries again by itself." in said
         assert tab.run(cell) == "7"
+        assert not tab.run("!!document.querySelector('tr .chip')"), "no stream is to blame"
 
         # What is clicked meanwhile waits, and says nothing wrong of the root.
         tab.run("document.querySelector('[data-nav=groups]').click()")
@@ -297,7 +304,10 @@ def test_a_page_whose_storage_is_away_says_so_keeps_what_it_shows_and_comes_back
 
         (tmp_path / "away").rename(tmp_path / "root")
         tab.wait_for(f"{notice}.hidden && {live} === 'live'")
+        assert tab.run(f"{notice}.firstElementChild.textContent") == ""
         tab.wait_for("document.querySelector('main').innerText.includes('no reader groups')")
+        tab.open(f"{url}/")
+        tab.wait_for("document.querySelector('main').innerText.includes('Nothing needs attention')")
 
 
 ABSENT = (
@@ -349,6 +359,22 @@ def test_what_is_made_while_its_page_waits_is_shown(
             manager.create_key_value_table("nyc/f", KeyValueTableConfiguration(key_type="string"))
         tab.wait_for(f"document.querySelector('main').innerText.includes({said!r})")
         assert not tab.run("document.querySelector('.missing').checkVisibility()")
+
+
+@pytest.mark.parametrize(("path", "said"), [row for row in MADE if row[0].startswith("/streams")])
+def test_a_stream_that_is_made_before_its_absent_page_hears_of_changes_is_shown(
+    tmp_path: Path, tab: BrowserTab, path: str, said: str
+) -> None:
+    manager = StreamManager(tmp_path / "root")
+    manager.create_scope("nyc")
+    with page_server(tmp_path / "root") as url, urlopen(f"{url}/api/live", timeout=120) as other:
+        with tab.held("*/api/live*"):
+            tab.open(url + path)
+            tab.wait_for("document.querySelector('.missing')?.innerText.includes('does not exist')")
+            manager.create_stream("nyc/f")
+            while b'"stream": "f"' not in (line := other.readline()):
+                assert line  # the server tells of each change once
+        tab.wait_for(f"document.querySelector('main').innerText.includes({said!r})")
 
 
 @pytest.mark.parametrize("path", [path for path, _ in MADE])

@@ -137,6 +137,39 @@ def test_axe_finds_nothing_while_the_page_asks_searches_or_has_lost_its_server(
         assert tab.run("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_of_what_is_damaged_and_while_the_storage_is_away(
+    tab: BrowserTab, tmp_path: Path, width: int
+) -> None:
+    root = tmp_path / "root"
+    make_strange_root(str(root))
+    next((root / TYPED / "events").rglob("*.parquet")).unlink()
+    torn = root / STREAM / "events/_delta_log"
+    for commit in torn.glob("*.json"):
+        commit.write_text("torn")
+    findings = "document.querySelectorAll('.findings tbody tr').length"
+    with tab.without_policy(), page_server(root) as url:
+        for path, shows in (
+            (f"/streams/{TYPED}/events", f"{MAIN}.includes('cannot be read')"),
+            (f"/streams/{STREAM}", "!!document.querySelector('.problem.card')"),
+            ("/streams", "!!document.querySelector('.chip.bad')"),
+            ("/", f"{findings} > 1 && {MAIN}.includes('damaged')"),
+        ):
+            tab.open(url + path, width=width, height=9000)
+            tab.wait_for(f"{SETTLED} === 'on' && {shows}")
+            _in_both_colours(tab)
+            assert tab.run("document.documentElement.scrollWidth") == width, path
+            assert tab.run(OUTSIDE) == [], path
+        root.rename(tmp_path / "away")
+        tab.wait_for("document.getElementById('live').dataset.state === 'unstored'")
+        _in_both_colours(tab)
+        assert tab.run("document.documentElement.scrollWidth") == width
+        assert tab.run(OUTSIDE) == []
+
+
+MAIN = "document.querySelector('main').innerText"
+
+
 def _in_both_colours(tab: BrowserTab) -> None:
     for colours in ("light", "dark"):
         tab.colours(colours)

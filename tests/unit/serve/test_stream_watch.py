@@ -12,14 +12,13 @@ from starlette.testclient import TestClient
 from pravega_spark import StreamManager
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import NoSuchStream
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.serve.call_budget import Allowance, BudgetSpent
 from pravega_spark.serve.served_root import ServedRoot
 from pravega_spark.serve.traffic import DAY_MS, HOUR_MS, TrafficHistory
 from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWatch
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import web_client
 
@@ -324,7 +323,7 @@ def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
     for writer in writers:
         writer.close()
     spy = Spy(root_of(manager).store)
-    watch = RootWatch(ServedRoot(manager_on(spy, clock)), 3.0)
+    watch = RootWatch(ServedRoot(manager_over(spy, clock)), 3.0)
     polls = []
     for _ in range(8):
         clock.sleep(3)
@@ -402,7 +401,7 @@ def test_a_budget_that_is_spent_while_the_past_is_read_counts_nothing_twice_or_n
 ) -> None:
     world.clock.sleep(86_400)
     world.write_often(600, 1.0)
-    watch = RootWatch(ServedRoot(manager_on(world.spy, world.clock)), 3.0).stream("nyc/f")
+    watch = RootWatch(ServedRoot(manager_over(world.spy, world.clock)), 3.0).stream("nyc/f")
     world.clock.sleep(15)
     spent = 0
     for calls in range(40):  # of each look that reads the past, another call is one too many

@@ -13,11 +13,10 @@ from pravega_spark.engine.stream.truncation import truncate
 from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.key_value.snapshot import table_snapshot
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.serve import tables as serve_tables
 from pravega_spark.values.names import table_log
 from tests.harness.fake_runtime import SkippingRuntime
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 from tests.harness.web_world import new_manager, web_client
 
@@ -106,8 +105,8 @@ def test_entries_are_paged_in_the_order_of_their_keys_by_prefix_and_range(folded
     ("key_type", "keys", "shown"),
     [
         ("long", [-5, 0, 7], ["-5", "0", "7"]),
-        ("bytes", [b"\x01\xff", b"a\x00", b"text"], ["0x01ff", "a\0", "text"]),
-        ("string", ["a\u202eb", "ä" * 4_000], ["a\u202eb", "ä" * 256]),
+        ("bytes", [b"\x01\xff", b"a\x00", b"text"], ["0x01ff", '"a\\u0000"', "text"]),
+        ("string", ["a\u202eb", "ä" * 4_000], ['"a\\u202eb"', "ä" * 256]),
     ],
 )
 def test_keys_of_every_type_and_length_have_an_address(
@@ -134,6 +133,135 @@ def test_a_key_of_bytes_is_typed_back_as_it_is_shown_and_is_no_other_key() -> No
         for row in rows:
             assert get(client, f"{TABLE}/entry", key=row["key"])["entry"] == row
             assert row["key"] in keys_of(client, prefix=row["key"])
+
+
+STRANGE = [
+    "a\0b",
+    "\x1b[31m",
+    "two\nlines",
+    "a\u202eb",
+    '"quoted"',
+    "back\\slash",
+    "\\x1b[31m",
+    " a ",
+]
+
+
+@pytest.mark.parametrize("key_type", ["string", "bytes"])
+def test_a_key_that_nobody_can_type_is_shown_and_taken_in_a_form_that_one_can(
+    key_type: str,
+) -> None:
+    keys = STRANGE if key_type == "string" else [key.encode() for key in STRANGE]
+    manager = table_of({key: f"of {number}" for number, key in enumerate(keys)}, key_type=key_type)
+    with web_client(manager) as client:
+        rows = get(client, f"{TABLE}/entries")["entries"]
+        assert len({row["key"] for row in rows}) == len(keys)
+        assert [row["key"] for row in rows if not row["key"].isprintable()] == []
+        assert '"a\\u0000b"' in [row["key"] for row in rows]
+        for row in rows:
+            found = get(client, f"{TABLE}/entry", key=row["key"])
+            assert (found["entry"], found["key"]) == (row, row["key"])
+            assert row["key"] in keys_of(client, prefix=row["key"])
+            assert keys_of(client, low=row["key"], high=row["key"]) == [row["key"]]
+        assert keys_of(client, prefix='"a\\u0000"') == ['"a\\u0000b"']
+        status, kind, message = refused(client, f"{TABLE}/entries", prefix='"quo')
+        assert (status, kind) == (400, "InvalidInput")
+        assert '"\\"quo"' in message  # how to write it
+        assert keys_of(client, prefix='"\\"quo"') == ['"\\"quoted\\""']
+
+
+def test_a_secondary_key_that_nobody_can_type_is_taken_as_it_is_shown() -> None:
+    manager = table_of({}, key_type="string", secondary_key_length=2)
+    with manager.key_value_table("nyc/t") as table:
+        for secondary in (b"\x00\x01", b"ab", b"\xff\x00", b"0x"):
+            table.put("k", secondary.hex(), secondary).result()
+    with web_client(manager) as client:
+        for row in get(client, f"{TABLE}/entries")["entries"]:
+            query = {"key": "k", "secondary": row["secondary_key"]}
+            assert get(client, f"{TABLE}/entry", **query)["entry"] == row
+
+
+def test_an_opened_key_is_whole() -> None:
+    key = "ä" * 3_000 + "\n"
+    with web_client(table_of({key: "x"})) as client:
+        (row,) = get(client, f"{TABLE}/entries")["entries"]
+        assert (len(row["key"]), row["is_key_cut"]) == (256, True)
+        found = get(client, f"{TABLE}/entry", id=row["id"])
+        assert (found["key"], found["is_key_cut"]) == (f'"{key[:-1]}\\n"', False)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_page_of_an_older_version_shows_what_the_table_held_then(folded: bool) -> None:
+    manager = table_of({f"{n:02}": f"old {n}" for n in range(10)})
+    if folded:
+        fold_table(manager)
+    with web_client(manager) as client:
+        first = get(client, f"{TABLE}/entries", limit=4)
+        assert first["as_of_ms"] is None
+        put(manager, {"00a": "came later", "05": None, "06": "changed"})
+        asked = {"version": first["version"]}
+        assert get(client, f"{TABLE}/entries", limit=4, **asked)["entries"] == first["entries"]
+        rest = get(client, f"{TABLE}/entries", after=first["next"], **asked)
+        assert [row["text"] for row in rest["entries"]] == [f"old {n}" for n in range(4, 10)]
+        assert (rest["version"], rest["as_of_ms"] is None) == (first["version"], False)
+        assert get(client, f"{TABLE}/entry", key="06", **asked)["entry"]["text"] == "old 6"
+        assert get(client, f"{TABLE}/entry", key="00a", **asked)["entry"] is None
+        value = client.get(f"{TABLE}/entry/value", params={"key": "05", **asked})
+        assert value.content == b"old 5"
+        assert len(keys_of(client)) == 10
+        assert "05" not in keys_of(client)
+        assert refused(client, f"{TABLE}/entries", version=99)[:2] == (400, "InvalidInput")
+
+
+def test_a_version_that_was_folded_away_says_so_and_names_the_way_on() -> None:
+    manager = table_of({"a": "1"})
+    with web_client(manager) as client:
+        first = get(client, f"{TABLE}/entries")
+        put(manager, {"b": "2"})
+        fold_table(manager)
+        stream = root_of(manager).stream(table_log("nyc", "t"))
+        truncate(stream, stream.view().tail, life=1)
+        stored = folded_table(stream, manager.key_value_table("nyc/t").configuration)
+        assert stored.read_before(first["version"]) is None
+        status, kind, message = refused(client, f"{TABLE}/entries", version=first["version"])
+        assert (status, kind) == (410, "TruncatedData")
+        assert "Read a newer version" in message
+
+
+def test_an_older_version_shows_no_entry_that_has_expired_since() -> None:
+    runtime = SkippingRuntime()
+    manager = StreamManager("memory://tables-api/expired-since", runtime=runtime)
+    manager.create_scope("nyc")
+    runtime.skip(-7_200)
+    table_of({"old": "x"}, manager, ttl="1 hour")
+    runtime.skip(5_400)
+    put(manager, {"young": "y"})
+    version = manager.key_value_table("nyc/t").at().version
+    runtime.skip(1_800)
+    put(manager, {"later": "z"})
+    with web_client(manager) as client:
+        assert keys_of(client, version=version) == ["young"]
+        assert keys_of(client) == ["later", "young"]
+
+
+def test_a_sound_page_of_an_older_version_hides_no_damage_of_the_newest_one() -> None:
+    manager = table_of({"a": "1"})
+    old = manager.key_value_table("nyc/t").at().version
+    put(manager, {"b": "2"})
+    fold_table(manager)
+    stream = root_of(manager).stream(table_log("nyc", "t"))
+    folded = table_snapshot(stream).folded
+    assert folded is not None
+    path = f"{stream.path.rpartition('/')[0]}/table/{folded.files[0].path}"
+    data = root_of(manager).store.get(path)
+    root_of(manager).store.put(path, b"torn")
+    with web_client(manager) as client:
+        assert get(client, f"{TABLE}/entries")["lost"]
+        assert get(client, f"{TABLE}/entries", version=old)["lost"] is None
+        assert attention(client)["kind"] == "table_entries_damaged"
+        root_of(manager).store.put(path, data)
+        assert get(client, f"{TABLE}/entries")["lost"] is None
+        assert attention(client) is None
 
 
 def test_keys_are_given_as_a_person_writes_them() -> None:
@@ -230,13 +358,13 @@ def test_too_many_changes_after_the_fold_are_said_and_not_read(
 def test_the_calls_of_a_page_do_not_grow_with_the_table() -> None:
     def calls(entries: int) -> tuple[int, int]:
         store = MemoryStore()
-        manager = manager_on(store)
+        manager = manager_over(store)
         manager.create_scope("nyc")
         table_of({f"{n:06}": f"value {n}" for n in range(entries)}, manager)
         fold_table(manager)
         put(manager, {"000001": "changed"})
         spy = Spy(store)
-        with web_client(manager_on(spy)) as client:
+        with web_client(manager_over(spy)) as client:
             get(client, f"{TABLE}/entries")
             first = len(spy.calls)
             page = get(client, f"{TABLE}/entries", prefix=f"{entries // 2:06}"[:5])

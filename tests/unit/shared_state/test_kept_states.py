@@ -9,12 +9,12 @@ import pytest
 
 from pravega_spark import RetentionPolicy, ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import IllegalState
+from pravega_spark.manager import manager_over
 from pravega_spark.shared_state.revisioned_stream import write_state
 from pravega_spark.shared_state.state_synchronizer import StateSynchronizer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.releases import run_release
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/state"
@@ -32,7 +32,7 @@ class World:
     def __init__(self, policy: RetentionPolicy | None = None, store: Any = None) -> None:
         self.runtime = FakeRuntime()
         runtime = self.runtime
-        self.manager = manager_of(runtime) if store is None else manager_on(store, runtime)
+        self.manager = manager_of(runtime) if store is None else manager_over(store, runtime)
         self.manager.create_scope("s")
         self.manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(1), policy))
 

@@ -10,7 +10,7 @@ from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.config.policies import StreamConfiguration
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import StoreError, StoreReadOnly
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.reader_groups.query_member import QueryMember
 from pravega_spark.reader_groups.settlement import GroupPositions
 from pravega_spark.txn import lifecycle
@@ -22,7 +22,7 @@ from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.fault_plans import Rule
 from tests.harness.joint_world import JointWorld
 from tests.harness.killed_processes import wait_until
-from tests.harness.roots import KeptRoot, manager_on
+from tests.harness.roots import KeptRoot
 from tests.harness.small_streams import write
 from tests.harness.spy_store import Spy
 from tests.harness.transaction_world import (
@@ -231,7 +231,7 @@ def test_look_ends_no_joint_transaction_that_is_undecided_and_finishes_a_decided
 def manager(monkeypatch: pytest.MonkeyPatch) -> StreamManager:
     """Return a manager of the system's runtime, whose processes look often."""
     monkeypatch.setattr("pravega_spark.txn.open_look.OPEN_LOOK_SECONDS", 0.02)
-    manager = manager_on(Spy())
+    manager = manager_over(Spy())
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration())
     return manager
@@ -315,7 +315,7 @@ def test_query_that_is_a_groups_reader_carries_it_out(manager: StreamManager) ->
 
 def test_closed_reader_looks_no_more() -> None:
     spy, runtime = Spy(), FakeRuntime()
-    manager = manager_on(spy, runtime)
+    manager = manager_over(spy, runtime)
     manager._root = KeptRoot(spy, runtime)
     manager.create_scope("s")
     manager.create_stream("s/t", StreamConfiguration())

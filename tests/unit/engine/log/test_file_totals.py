@@ -12,8 +12,9 @@ from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.stored_state import state_key
 from pravega_spark.engine.runtime.json_codec import to_json
+from pravega_spark.manager import manager_over
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import KeptRoot, manager_on
+from tests.harness.roots import KeptRoot
 from tests.harness.small_streams import make_stream, write
 from tests.harness.small_tables import FILE_BYTES, event_add, put, table_log
 from tests.harness.spy_store import Spy
@@ -115,7 +116,7 @@ def test_information_of_a_stream_reads_each_commit_once() -> None:
     stream = make_stream(store, runtime)
     for n in range(30):
         write(stream, [("k", b"%d" % n)])
-    handle = manager_on(store, runtime).stream("s/t")
+    handle = manager_over(store, runtime).stream("s/t")
     handle._root = KeptRoot(store, runtime)
     store.calls.clear()
     info = handle.info()

@@ -34,11 +34,10 @@ from pravega_spark.errors import (
     RootChanged,
     StoreReadOnly,
 )
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
@@ -320,7 +319,7 @@ def test_files_of_the_table_do_not_grow_with_the_changes(sweep: str) -> None:
     def files_after(changes: int) -> int:
         runtime = FakeRuntime()
         store = memory(runtime)
-        manager = manager_on(store, runtime)
+        manager = manager_over(store, runtime)
         manager.create_scope("s")
         for number in range(changes):
             grace = 3_600 + number

@@ -19,9 +19,8 @@ from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY, check_same
 from pravega_spark.errors import CommitUnknown, CorruptLog, RootChanged, StoreError, StoreRefused
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from tests.harness.folder_state import remove, wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.small_streams import all_events
 from tests.harness.small_tables import put, table_log
 from tests.harness.spy_store import Spy
@@ -39,7 +38,7 @@ def set_up(root: Path, events: int = 2) -> StreamManager:
 
 def elsewhere(root: Path) -> StreamManager:
     """A manager as another process has it, with its own store."""
-    return manager_on(LocalStore(str(root)))
+    return manager_over(LocalStore(str(root)))
 
 
 def move(root: Path) -> None:
@@ -122,7 +121,7 @@ def test_root_replaced_by_another_process_accepts_no_writes_for_the_first(
     """Even if the new stream's log has the version that the writer knows as the newest one."""
     root = tmp_path / "root"
     first = LocalStore(str(root))
-    manager = manager_on(first)
+    manager = manager_over(first)
     manager.create_scope("s")
     manager.create_stream("s/t")
     known = root_of(manager).stream("s/t")
@@ -180,7 +179,7 @@ def test_log_removed_during_a_commit_is_not_created_again(
 
 def test_emptied_store_without_folders_is_noticed_when_the_root_is_probed() -> None:
     store = MemoryStore()
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("s")
     manager.create_stream("s/t")
     known = root_of(manager).stream("s/t")
@@ -192,7 +191,7 @@ def test_emptied_store_without_folders_is_noticed_when_the_root_is_probed() -> N
         ensure_probed(store)
     again = MemoryStore.named(store.url.removeprefix("memory://"))
     assert again is not store
-    assert manager_on(again).create_scope("other")
+    assert manager_over(again).create_scope("other")
     with pytest.raises(RootChanged):
         known.view()
     with pytest.raises(RootChanged):
@@ -237,7 +236,7 @@ def copied(source: MemoryStore, to: Store) -> Store:
 
 def filled_memory() -> MemoryStore:
     store = MemoryStore()
-    manager = manager_on(store)
+    manager = manager_over(store)
     manager.create_scope("s")
     manager.create_stream("s/t")
     with manager.create_writer("s/t") as writer:
@@ -252,7 +251,7 @@ def marker(store: Store) -> dict[str, Any]:
 
 def test_root_copied_to_refused_storage_is_read_only() -> None:
     store = copied(filled_memory(), Overwriting())
-    manager = manager_on(store)
+    manager = manager_over(store)
     assert [event.data for event in manager.read("s/t")] == [b"0"]
     before = {entry.key: store.get(entry.key) for entry in store.list("")}
     for call in (
@@ -270,19 +269,19 @@ def test_root_copied_to_good_storage_is_probed_there_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(MemoryStore, "storage", "another")
     store = Spy(copied(source, MemoryStore()))
     for number in (1, 2):
-        with manager_on(store).create_writer("s/t") as writer:
+        with manager_over(store).create_writer("s/t") as writer:
             writer.write_event(b"%d" % number).result(30)
         assert store.count("put_if_absent", "_probe/") == 2 + 8 * 2
     assert marker(store)["storage"] == ["memory", "another"]
     assert marker(store)["root"] == marker(source)["root"]
-    assert [event.data for event in manager_on(store).read("s/t")] == [b"0", b"1", b"2"]
+    assert [event.data for event in manager_over(store).read("s/t")] == [b"0", b"1", b"2"]
 
 
 def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
     store = filled_memory()
     old = {"format": 1, "probed_ms": 7, "racers": 8, "races": 2}
     store.put(MARKER_KEY, json.dumps(old).encode())
-    manager = manager_on(Spy(store))
+    manager = manager_over(Spy(store))
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"1").result(30)
     assert marker(store) == {**old, "root": "probed-7", "storage": ["memory"]}
@@ -292,7 +291,7 @@ def test_marker_of_an_older_version_is_completed_by_the_next_write() -> None:
 def test_every_reader_and_writer_checks_the_format() -> None:
     store = filled_memory()
     store.put(MARKER_KEY, json.dumps({**marker(store), "format": 2}).encode())
-    manager = manager_on(Spy(store))
+    manager = manager_over(Spy(store))
     for call in (
         lambda: list(manager.read("s/t")),
         lambda: manager.create_writer("s/t"),
@@ -306,7 +305,7 @@ def test_every_reader_and_writer_checks_the_format() -> None:
 
 def test_marker_is_read_once_and_never_by_an_append() -> None:
     store = Spy(filled_memory())
-    manager = manager_on(store)
+    manager = manager_over(store)
     with manager.create_writer("s/t") as writer:
         for number in range(3):
             writer.write_event(b"%d" % number).result(30)
@@ -327,7 +326,7 @@ def test_events_are_readable_after_a_move_within_the_storage(tmp_path: Path) -> 
     set_up(tmp_path / "root")
     move(tmp_path / "root")
     calls = Spy(LocalStore(str(tmp_path / "elsewhere")))
-    manager = manager_on(calls)
+    manager = manager_over(calls)
     with manager.create_writer("s/t") as writer:
         writer.write_event(b"2").result(30)
     assert calls.count("put_if_absent", "_probe/") == 0

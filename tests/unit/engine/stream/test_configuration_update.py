@@ -21,12 +21,11 @@ from pravega_spark.errors import (
     InvalidInput,
     StreamSealed,
 )
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.values.limits import MAX_TAGS
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -38,7 +37,7 @@ RATE = ScalingPolicy.by_event_rate(100)
 
 def manager_of(store: Any) -> StreamManager:
     """A manager as another process has it, without any state in memory."""
-    return manager_on(store, FakeRuntime())
+    return manager_over(store, FakeRuntime())
 
 
 @pytest.fixture

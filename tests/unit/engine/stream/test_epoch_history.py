@@ -23,12 +23,11 @@ from pravega_spark.errors import (
     NoSuchStream,
     TruncatedData,
 )
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from pravega_spark.values.segments import Epoch, Segment, StreamCut
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -42,7 +41,7 @@ class World:
     def __init__(self) -> None:
         self.runtime = FakeRuntime()
         self.store = Spy(memory(self.runtime))
-        self.manager = manager_on(self.store, self.runtime)
+        self.manager = manager_over(self.store, self.runtime)
         self.manager.create_scope("s")
         self.expected: list[Epoch] = []
         self.create()
@@ -316,7 +315,7 @@ def forget(world: World) -> None:
     inner = world.store.inner
     assert isinstance(inner, MemoryStore)
     inner.delete([key for key in inner._objects if key.startswith(f"{log.path}/")])
-    world.manager = manager_on(world.store, world.runtime)
+    world.manager = manager_over(world.store, world.runtime)
 
 
 def layouts_of(world: World) -> list[tuple[Segment, ...]]:

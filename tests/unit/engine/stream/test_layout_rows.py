@@ -22,12 +22,11 @@ from pravega_spark.engine.stream.history import (
 )
 from pravega_spark.engine.stream.layout_rows import LAYOUT
 from pravega_spark.errors import StoreUnavailable
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.values.segments import StreamCut
 from tests.harness.backup_world import copy_objects
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -41,7 +40,7 @@ class World:
     def __init__(self, store: Spy | None = None, runtime: FakeRuntime | None = None) -> None:
         self.runtime = runtime or FakeRuntime()
         self.store = store or Spy(memory(self.runtime))
-        self.manager = manager_on(self.store, self.runtime)
+        self.manager = manager_over(self.store, self.runtime)
         if store is None:
             self.manager.create_scope("s")
             self.create()

@@ -11,10 +11,10 @@ from pravega_spark.engine.stream import stream_log, truncation
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import TruncatedData
+from pravega_spark.manager import manager_over
 from pravega_spark.values.segments import StreamCut
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 
@@ -29,7 +29,7 @@ def at(offset: int) -> StreamCut:
 def made(store: Spy | None = None) -> StreamManager:
     """A manager with a stream of one segment whose head lies within its first chunk."""
     runtime = FakeRuntime()
-    manager = manager_of(runtime) if store is None else manager_on(store, runtime)
+    manager = manager_of(runtime) if store is None else manager_over(store, runtime)
     manager.create_scope("s")
     manager.create_stream(S)
     for n in range(CHUNKS):

@@ -8,9 +8,8 @@ from pravega_spark.config.descriptions import MaintenanceKind
 from pravega_spark.config.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.state.maintenance_table import JOB, MaintenanceTable
 from pravega_spark.engine.stream.overdue_maintenance import overdue_maintenance
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
@@ -30,7 +29,7 @@ def store(clock: FakeRuntime) -> Spy:
 
 @pytest.fixture
 def manager(store: Spy, clock: FakeRuntime) -> StreamManager:
-    made = manager_on(store, clock)
+    made = manager_over(store, clock)
     made.create_scope("s")
     plain = StreamConfiguration()
     kept = StreamConfiguration(retention=RetentionPolicy.by_time("7 days"))

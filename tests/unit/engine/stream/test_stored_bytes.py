@@ -9,10 +9,9 @@ from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.engine.log.retained import pin
 from pravega_spark.engine.store.base import Store
 from pravega_spark.engine.stream.stored_bytes import StorageInfo, StorageKind
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.small_streams import reopen, staged
 from tests.harness.spy_store import Spy
 
@@ -27,7 +26,7 @@ class World:
     def __init__(self) -> None:
         self.runtime = FakeRuntime()
         self.store = Spy(memory(self.runtime))
-        self.manager = manager_on(self.store, self.runtime)
+        self.manager = manager_over(self.store, self.runtime)
         self.manager.create_scope("s")
         self.manager.create_stream(S, StreamConfiguration(ScalingPolicy.fixed(2)))
         self.manager.update_settings(grace=GRACE, retain=RETAIN)

@@ -15,10 +15,9 @@ from pravega_spark.engine.state.settings_table import SETTINGS_TABLE, SettingsTa
 from pravega_spark.engine.state.state_table import TableChange
 from pravega_spark.engine.stream.subscribers import publish, subscribe
 from pravega_spark.errors import CorruptLog, InvalidConfiguration
-from pravega_spark.manager import StreamManager, root_of
+from pravega_spark.manager import StreamManager, manager_over, root_of
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.spy_store import Spy
 
 S = "s/t"
@@ -40,7 +39,7 @@ class World:
 
     def process(self) -> StreamManager:
         """A manager as another process has it, without any state in memory."""
-        return manager_on(self.store, self.runtime)
+        return manager_over(self.store, self.runtime)
 
     def write(self, count: int = 1) -> None:
         with self.manager.create_writer(S) as writer:

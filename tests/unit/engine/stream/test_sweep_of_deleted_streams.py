@@ -15,14 +15,13 @@ from pravega_spark.engine.store import Store
 from pravega_spark.engine.store.local import LocalStore
 from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.errors import CommitUnknown, StaleIdentity
-from pravega_spark.manager import root_of
+from pravega_spark.manager import manager_over, root_of
 from pravega_spark.values.limits import CLEANUP_WAIT_SECONDS
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.faulty_store import FaultyStore
 from tests.harness.folder_state import wait_for_maintenance
-from tests.harness.roots import manager_on
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_tables import versions
 from tests.harness.spy_store import Spy
@@ -34,7 +33,7 @@ def world() -> tuple[StreamManager, Spy, FakeRuntime]:
     """A deleted stream that had two writers, a note, a transaction and a gap in its log."""
     runtime = FakeRuntime()
     store = Spy(memory(runtime))
-    manager = manager_on(store, runtime)
+    manager = manager_over(store, runtime)
     manager.create_scope("s")
     manager.create_stream("s/t")
     for number in range(3):

@@ -700,6 +700,59 @@ def test_owner_learns_that_its_offer_can_no_longer_be_committed(change: type[Exc
     assert b"1" not in data(stream)
 
 
+@pytest.mark.parametrize("newer_writes", [0, 40])
+def test_batch_that_others_committed_before_its_writer_was_fenced_is_acknowledged(
+    newer_writes: int,
+) -> None:
+    """Its owner reads both commits at once, so it sees the record of the newer session alone."""
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    owner = reopen(stream)
+    owner.view()
+    identity = SessionBatch("w", session, 0, 1)
+    batch = offer(owner, of(1), identity)
+    commit_offers(stream)
+    newer = BatchCommitter(stream, "w")
+    for n in range(newer_writes):
+        newer.commit(batch_of(of(10 + n)))
+    owner.view()
+    found = contended(owner).append(batch)
+    assert (found.version, found.duplicate) == (2, False)
+    assert [r.base_offset for r in found.ranges] == [0]
+    with pytest.raises(WriterFenced):
+        group_of(owner).append(offer(owner, of(2), replace(identity, previous=1, last=2)))
+    assert data(stream).count(b"1") == 1
+    assert b"2" not in data(stream)
+
+
+def test_batch_whose_numbers_a_newer_session_took_is_refused() -> None:
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    owner = reopen(stream)
+    owner.view()
+    batch = offer(owner, of(1), SessionBatch("w", session, 0, 1))
+    newer = BatchCommitter(stream, "w")
+    for n in range(3):
+        newer.commit(batch_of(of(10 + n)))
+    with pytest.raises(WriterFenced):
+        contended(owner).append(batch)
+    assert b"1" not in data(stream)
+
+
+def test_fenced_batch_whose_commits_are_gone_is_of_unknown_outcome() -> None:
+    stream = make_stream()
+    session = open_session(stream, 1, "w").session
+    owner = reopen(stream)
+    owner.view()
+    batch = offer(owner, of(1), SessionBatch("w", session, 0, 1))
+    commit_offers(stream)
+    BatchCommitter(stream, "w").commit(batch_of(of(2)))
+    owner.view()
+    stream.store.delete([stream.log.reader.key(2)])
+    with pytest.raises(CommitUnknown, match=r"were offered to other writers.*commit 2 of stream"):
+        contended(owner).append(batch)
+
+
 def test_writer_routes_its_offer_again_after_a_scale_and_writes_it_once() -> None:
     store = Spy()
     stream = make_stream(store)

@@ -1,0 +1,79 @@
+"""Runs a soak: ``python -m tests.soak --minutes 10 --storage s3``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.soak import records
+from tests.soak.rounds import AUDITOR, CAST
+from tests.soak.running import Outcome, Run
+from tests.soak.storages import STORAGES
+
+NAMES = {"disk": "processes on a local disk", "s3": "processes on S3"}
+
+
+def main() -> int:
+    """Run it; return 1 if a promise was broken, something grew, or a process failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long (1)")
+    parser.add_argument("--storage", choices=sorted(STORAGES), default="disk", help="(disk)")
+    parser.add_argument("--seed", type=int, help="decides programs and faults, not their times")
+    parser.add_argument("--size", type=int, default=10, help="how much a round does (10)")
+    parser.add_argument("--cast", nargs="+", choices=list(CAST), default=list(CAST), help="(all)")
+    parser.add_argument("--save", type=Path, help="a folder for the histories, compressed")
+    parser.add_argument("--keep", action="store_true", help="record the run for the page")
+    given = parser.parse_args()
+    try:
+        commit = records.clean_commit() if given.keep else ""
+    except records.NotKept as why:
+        parser.error(str(why))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes end, too
+    seed = int(time.time()) if given.seed is None else given.seed
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
+    cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
+    run = Run(folder, given.storage, seed, given.size, cast, given.save)
+    outcome = run.run(given.minutes)
+    _show(outcome)
+    if given.keep:
+        records.keep(record_of(outcome, commit, folder))
+    if outcome.broken:
+        print("\n".join(outcome.broken))
+        print(f"histories and logs are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def _show(outcome: Outcome) -> None:
+    for name, values in sorted(outcome.series.items()):
+        print(f"{name:>20} {' '.join(f'{value:g}' for value in values)}")
+    for name in ("minutes", "rounds", "calls", "events", "transactions", "faults", "judged"):
+        print(f"{name:>20} {json.dumps(getattr(outcome, name))}")
+
+
+def record_of(outcome: Outcome, commit: str, folder: Path) -> records.Record:
+    """Return what is kept of a run in a folder."""
+    done = {name: getattr(outcome, name) for name in ("rounds", "calls", "events", "transactions")}
+    done |= {f"histories judged by {judge}": count for judge, count in outcome.judged.items()}
+    return records.Record(
+        NAMES[outcome.storage],
+        records.today(),
+        commit,
+        round(outcome.minutes / 60, 2),
+        done,
+        outcome.faults,
+        [found.replace(f"{folder}/", "").partition("\n")[0] for found in outcome.broken],
+        {name: records.thinned(values) for name, values in sorted(outcome.series.items())},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

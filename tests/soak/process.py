@@ -1,0 +1,67 @@
+"""A process of a soak: ``python -m tests.soak.process NAME ROOT OPTIONS LIFE`` plays rounds.
+
+It reads a round from each line of its input, plays its programs, each in a thread, and makes a
+file when all have ended. An error that no program expects ends it with status 3.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+
+from pravega_spark import StreamManager
+from tests.sim.history import SharedHistory
+from tests.sim.lives import Body
+from tests.soak.lives import Kept, RealLife
+from tests.soak.rounds import Round, bodies
+
+FAILED = 3
+
+
+def play(manager: StreamManager, round: Round, lives: int, played: Mapping[str, Body]) -> None:
+    """Play the programs of a round that have not ended in an earlier life."""
+    history = SharedHistory(round.recorded)
+
+    def run(author: str, body: Body) -> None:
+        try:
+            state = Kept(round.state(author))
+            if "over" in state:
+                return
+            given = (manager, history, author, lives, round.scope, state, str(round.seed))
+            life = RealLife(*given, round.kept(author))
+            body(life)
+            state["over"] = True
+        except BaseException:
+            print(f"round {round.number}, program {author}:", file=sys.stderr)
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(FAILED)
+
+    threads = [threading.Thread(target=run, args=pair, name=pair[0]) for pair in played.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    history.close()
+
+
+def main(name: str, root: str, options: str, life: str) -> None:
+    """Play each round that is told."""
+    faulthandler.register(signal.SIGUSR1)
+    logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)  # outages are what is played
+    for line in sys.stdin:
+        round = Round(**json.loads(line))
+        with StreamManager(root, storage_options=json.loads(options)) as manager:
+            play(manager, round, int(life), bodies(name, round))
+        round.done(name).touch()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

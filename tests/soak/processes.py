@@ -1,0 +1,171 @@
+"""The processes of a soak, as whoever runs it sees them: told of rounds, killed, followed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.harness import failpoints, jvm
+from tests.soak.rounds import Round
+
+PROJECT = Path(__file__).parents[2]
+DEADLY = (
+    *("append.staged", "append.listed", "commit.before", "commit.applied", "txn.staged"),
+    *("txn.decided", "txn.committed", "joint.decided", "joint.prepared", "joint.closed"),
+    *("layout.committed", "positions.prepared", "table.decided", "many_streams.committed"),
+)
+"""Failpoints at which a process that follows a killed one may be killed itself."""
+STUCK = 240.0
+"""Seconds in which nobody records anything, after which a phase that has not ended is a failure."""
+
+
+class Failed(Exception):
+    """A process ended by itself, or does not end a round; the message names its log."""
+
+
+class Played:
+    """One process, and those that follow it."""
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        options: Mapping[str, object],
+        environment: Mapping[str, str],
+        folder: Path,
+    ) -> None:
+        self.name, self.lives = name, 0
+        self._root, self._options = root, json.dumps(dict(options))
+        self._environment = jvm.clean_environment(
+            **environment, PYTHONPATH=str(PROJECT), PYSPARK_PYTHON=sys.executable
+        )
+        self.log = folder / f"{name}.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._visit, self._killed, self._began = "", False, 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def works(self) -> bool:
+        """Return whether this life has lasted for so long that it does more than to start."""
+        return time.monotonic() - self._began > (40.0 if self.name == "spark" else 4.0)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, visit: str = "") -> None:
+        """Start its next life; with ``visit`` it is killed at a failpoint."""
+        self.lives += 1
+        self._visit, self._killed, self._began = visit, False, time.monotonic()
+        words = [self.name, self._root, self._options, str(self.lives)]
+        environment = {**self._environment, **failpoints.variables(visit)}
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.soak.process", *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                cwd=PROJECT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def tell(self, round: Round) -> None:
+        """Tell it of a round."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{round.line()}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it was killed; who follows it is told
+
+    def kill(self) -> None:
+        """Kill it with all that it has started."""
+        with self._lock:
+            self._killed = True
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def kill_workers(self) -> int:
+        """Kill the Python workers of its Spark; return how many there were."""
+        return sum(
+            _kill(pid)
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if self._is_worker(pid)
+        )
+
+    def _is_worker(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            if pid != self.pid and os.getsid(pid) == self.pid:
+                return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
+    def pause(self, seconds: float) -> None:
+        """Stop it for a time."""
+        with self._lock:
+            os.killpg(self.pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def follow(self, round: Round, source: random.Random, faults: Counter[str]) -> None:
+        """If it was killed, start it again, perhaps to be killed at a failpoint."""
+        assert self._process is not None
+        with self._lock:
+            status = self._process.poll()
+            if status is None:
+                return
+            if status != -signal.SIGKILL or not (self._killed or self._visit):
+                last = self.log.read_text().strip().rpartition("\n")[2]
+                raise Failed(f"{self.name} ended with {status}: {last} ({self.log})")
+            faults["kill" if self._killed else "kill at a failpoint"] += 1
+            self._close()
+            visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if _half(source) else ""
+            self.start(visit)
+        self.tell(round)
+
+    def show_threads(self) -> None:
+        """Have it write what its threads do into its log."""
+        os.kill(self.pid, signal.SIGUSR1)
+
+    def end(self) -> None:
+        """End it in order, or kill it."""
+        if self._process is None:
+            return
+        with self._lock:
+            self._killed = True
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.close()
+                self._process.wait(30)
+            except (subprocess.TimeoutExpired, BrokenPipeError):
+                os.killpg(self.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def _close(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def _kill(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def _half(source: random.Random) -> bool:
+    return source.random() < 0.5
