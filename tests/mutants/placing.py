@@ -132,10 +132,13 @@ def _insert(tree: ast.Module, line: int, number: int) -> None:
     place: tuple[int, list[ast.stmt], ast.stmt] | None = None
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
-            statements = getattr(node, name, None)
-            for one in statements if isinstance(statements, list) else ():
-                if one.lineno <= line <= (one.end_lineno or line):
-                    size = (one.end_lineno or line) - one.lineno
+            statements: Any = getattr(node, name, None)
+            if not isinstance(statements, list):  # a lambda's is an expression
+                continue
+            for one in statements:
+                last: int = one.end_lineno or line
+                if one.lineno <= line <= last:
+                    size: int = last - one.lineno
                     if place is None or size <= place[0]:
                         place = size, statements, one
     assert place is not None

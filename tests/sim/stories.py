@@ -60,7 +60,7 @@ class Story(History):
         sealed: Sequence[Sequence[float]] = ((0.0, 1.0),),
     ) -> None:
         """Acknowledge a scale of segments that have the keys of ``sealed``."""
-        of = {"seal": list(seal), "sealed": [list(r) for r in sealed]}
+        of: dict[str, Any] = {"seal": list(seal), "sealed": [list(r) for r in sealed]}
         self.ok("scale", epoch, stream="s", ranges=[list(r) for r in ranges], **of)
 
     def bytes_written(self, text: str, writer: str = "w") -> None:

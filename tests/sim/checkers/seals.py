@@ -53,7 +53,7 @@ def _whole(scale: Recorded) -> None:
 
 def _joined(ranges: Sequence[Sequence[float]]) -> list[list[float]]:
     found: list[list[float]] = []
-    for low, high in sorted(ranges):
+    for low, high in sorted(tuple(one) for one in ranges):
         if found and found[-1][1] == low:
             found[-1][1] = high
         else:

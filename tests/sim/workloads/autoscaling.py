@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 from tests.sim.lives import Body, Life
@@ -33,7 +34,7 @@ def loader(rounds: int) -> Body:
     return body
 
 
-def _burst(life: Life, stream: Any, state: dict[str, Any]) -> None:
+def _burst(life: Life, stream: Any, state: MutableMapping[str, Any]) -> None:
     events = []
     for _ in range(30):
         state["event"] = state.setdefault("event", 0) + 1

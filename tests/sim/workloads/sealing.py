@@ -66,6 +66,10 @@ def _written(writer: Any, event: str, key: str) -> Any:
     return writer.write_event(event, key).result()
 
 
+def _written_to(stream: Any, event: str) -> Any:
+    return _written(stream.create_writer(), event, "k")
+
+
 def sealer(seconds: float) -> Body:
     """Return a program that seals the stream after a time."""
 
@@ -89,7 +93,7 @@ def recreator(rounds: int) -> Body:
             event = f"{life.name}-{number}"
             life.call(
                 "write",
-                lambda stream=stream, event=event: _written(stream.create_writer(), event, "k"),
+                partial(_written_to, stream, event),
                 told=lambda pointer: [[str(pointer.segment_id), pointer.offset]],
                 stream=name,
                 writer=life.name,
@@ -99,7 +103,7 @@ def recreator(rounds: int) -> Body:
                 changed = package.RetentionPolicy.by_size("1 MiB")
                 life.call(
                     "update_stream",
-                    lambda stream=stream, changed=changed: stream.update(retention=changed),
+                    partial(stream.update, retention=changed),
                     stream=name,
                 )
             while not life.call("seal", stream.seal, stream=name)[0]:
