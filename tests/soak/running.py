@@ -174,14 +174,15 @@ class Run:
         """Strike again and again: processes, and what the storage's faults are."""
         source = random.Random(f"strikes {self.outcome.seed}")
         mortal = [process for name, process in processes.items() if name not in STEADY]
-        kinds = [*(("kill", "kill", "pause") * (2 if storage.faults else 1)), *storage.faults]
+        kinds = [*(("kill", "kill", "pause") * 2), *storage.faults]
         if "spark" in processes:
             kinds.append("workers of Spark killed")
         while not self._ended.wait(source.uniform(*storage.between)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue
-                kind, struck = source.choice(kinds), [p for p in mortal if p.works]
+                kind = source.choice(kinds)
+                struck = [p for p in mortal if p.works and (kind, p.name) != ("pause", "spark")]
                 if kind in ("kill", "pause"):
                     if not struck:
                         continue
@@ -194,7 +195,7 @@ class Run:
                 elif kind in storage.faults:
                     self.counts[kind] += 1
                     storage.faults[kind](source)
-                else:
+                elif processes["spark"].works:
                     self.counts[kind] += processes["spark"].kill_workers()
 
     # Verdicts
