@@ -113,7 +113,7 @@ def _rows(records: Sequence[Record]) -> Iterable[str]:
             _counted(record.done for record in mine),
             _counted(record.faults for record in mine),
             "; ".join(broken) if broken else "nothing",
-            "; ".join(_quarters(last.used)) or "not measured",
+            "; ".join(_quarters(last.used)) or ("too few rounds" if last.used else "not measured"),
             f"{last.day}, {last.commit}",
         )
         yield f"| {' | '.join(cells)} |\n"
