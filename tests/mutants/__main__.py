@@ -6,7 +6,6 @@ The working tree is only read. ``python -m tests.mutants --help`` has the option
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -22,7 +21,8 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
+from tests.mutants.simulated import played
 
 ROOT = Path(__file__).resolve().parents[2]
 _FAILED = 1
@@ -210,32 +210,21 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
-def simulate(faults: Sequence[Fault], seeds: int, workers: int) -> list[Outcome]:
-    """Play faults in the simulator, each in a process; print and return the outcomes.
+def simulate(faults: Sequence[Fault], seeds: int, most: int, workers: int) -> list[Outcome]:
+    """Play faults in the simulator; print and return the outcomes.
 
     A fault that no seed shows is none of the simulator's: its tests hold the promise.
     """
-    if (plain := _simulated(None, seeds)).verdict != "survived":
-        raise SystemExit(f"the simulator fails without a fault: {plain.detail}")
-    found = []
-    with ThreadPoolExecutor(workers) as executor:
-        asked = [one for one in faults if not one.equal]
-        for outcome in executor.map(lambda fault: _simulated(fault, seeds), asked):
-            found.append(outcome)
-            print(outcome, flush=True)
+    reasons = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
+    hidden = [one for one in faults if one.promise in reasons]
+    found = [Outcome(one, "not shown", detail=reasons[one.promise]) for one in hidden]
+    asked = [one for one in faults if not one.equal and one.promise not in reasons]
+    for shown in played(asked, seeds, workers, most):
+        found.append(Outcome(shown.fault, shown.verdict, shown.cpu_seconds, shown.detail))
+        print(found[-1], flush=True)
+    caught = sum(one.verdict == "caught" for one in found)
+    print(f"{caught} of {len(asked)} that a history may show are caught within {seeds} seeds")
     return found
-
-
-def _simulated(fault: Fault | None, seeds: int) -> Outcome:
-    shown = fault if fault is not None else _CONTROL
-    promise = "" if fault is None else fault.promise
-    command = [sys.executable, "-m", "tests.mutants.simulated", promise, "--seeds", str(seeds)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-        return Outcome(shown, "error", detail=last[0])
-    said = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(shown, said["verdict"], said.get("cpu_seconds", 0.0), said["detail"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -257,6 +246,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="play so many seeds of the simulator with each fault in place of its tests, up to the "
         "first one whose history a checker refuses",
     )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=20,
+        help="how many of the seeds that reach a fault's place are played with it (default: 20)",
+    )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
@@ -268,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        found = simulate(faults, options.simulated, options.workers)
+        found = simulate(faults, options.simulated, options.most, options.workers)
     else:
         found = run_faults(faults, ROOT, options.workers)
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}

@@ -7,6 +7,7 @@ cover it. ``make mutants`` runs them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -885,3 +886,68 @@ FAULTS = (
     *CLAIMS,
     *LETTERS,
 )
+
+NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "simulated storage keeps what it has acknowledged: tests/sim/power cuts the power": (
+        "a file that is acknowledged was fsynced before it got its name",
+        "the folder of an acknowledged file was fsynced after the file got its name",
+        "the chunks that a commit names are durable before the commit gets its name",
+        "a commit whose answer was lost is durable before it is acknowledged",
+        "a batch that another process committed is durable before its owner acknowledges it",
+    ),
+    "simulated storage has each object whole, as S3 and local disks have it": (
+        "a file that is cut in the copy is copied again",
+        "a file that is cut in the source is no part of a backup",
+        "a restore keeps no version that lacks a part of a file",
+    ),
+    "no simulated process runs Spark": (
+        "a micro-batch that comes again is in the stream once",
+        "a batch that was stopped between two streams is written to those that lack it",
+        "a numbered write is in a transaction once",
+        "a query passes no truncated event without an error",
+        "a query's group releases only what a finished batch has written",
+        "a micro-batch over a scale has the events of a key in order",
+        "a merge changes no row for any Delta reader",
+    ),
+    "programs write texts, no typed rows, and encrypt nothing": (
+        *(fault.promise for fault in SCHEMAS),
+        *(fault.promise for fault in LETTERS),
+    ),
+    "it is about what calls or memory cost": (
+        "a process looks at open transactions once in a lease, not each time",
+        "writers record the watermark about every ten seconds, not with each note",
+        "the thread that extends leases costs readers that make calls nothing",
+        "the memory of kept chunks is bounded",
+    ),
+    "it is about who does maintenance and when, not about what it does": (
+        *(fault.promise for fault in MAINTENANCE),
+        *(fault.promise for fault in CLAIMS),
+        "a stream that an automatic group holds is looked at although nobody writes to it",
+    ),
+    "it is about times of a clock, and a history has none": (
+        "a transaction whose lease is extended does not expire",
+        "no reader expires over an outage of the storage",
+        "a judge that runs once expires nobody whom no judge found silent a lease before",
+        "an application that hangs for longer than max_poll_interval loses its segments",
+        "nothing is deleted early because the clock of one host is ahead",
+        "no less than the minimum of the policy stays",
+        "an entry with a time to live does not come back by a merge of its log",
+        "the changes of a table are never dated before earlier ones",
+        "an entry that has expired does not come back",
+        "what a fold has expired leaves the folded table",
+        "a stream whose target was changed is scaled by the new one alone",
+    ),
+    "it is about what a call tells of the past, or of damage, and no program asks": (
+        *(fault.promise for fault in HISTORY),
+        "a deep check sees what the storage holds, not what readers keep",
+    ),
+    "it is about users with other rights, or about wrong arguments, and no program has either": (
+        "what one user may read is not served to another one of the process",
+        "a text that is not a whole checkpoint is refused",
+    ),
+    "no reader stores positions of its own": (
+        "a reader goes back to a stored position only over what it alone has had since",
+        "what a reader acquired after a position is read again from there",
+    ),
+}
+"""Why no history of the simulator can show a fault, by the promises of those that none shows."""

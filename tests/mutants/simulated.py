@@ -1,83 +1,145 @@
-"""One fault in the simulator: which seed breaks which promise, as one line of JSON.
+"""Faults in the simulator: which seed breaks which promise.
 
-``python -m tests.mutants.simulated PROMISE --seeds N`` places the fault that is named by its
-promise in each simulated process, and plays seeds until a checker refuses a history. An error of
-Python that no promise names does not count: it is told, and the next seed is played.
+The seeds are played once without a fault, to see which of them reach its place at all. Only those
+are played with it, until a checker refuses the history of one. An error of Python that no promise
+names does not count: it is told, and the next seed is played.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.faults import Fault
+from tests.mutants.placing import Places
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
-from tests.sim.running import Result, Warm
+from tests.sim.running import Child, Result, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def played(fault: Fault | None, seeds: int, first: int = 0) -> dict[str, object]:
-    """Play seeds with a fault; return what the first refused history breaks.
+_MOST_SECONDS = 20
+"""Of a processor, for a seed with a fault; without one the longest takes three."""
 
-    ``verdict`` is ``caught``, ``survived`` or ``error`` (seeds ended in errors, and none was
-    refused); ``cpu_seconds`` is what the seeds took.
+
+@dataclass(frozen=True)
+class Shown:
+    """What the simulator shows of a fault.
+
+    ``verdict`` is ``caught``, ``survived``, ``error`` (seeds ended in errors of Python, and no
+    history was refused), ``unreached`` or ``absent`` (no simulated process imports the file).
     """
-    placed = 0
+
+    fault: Fault
+    verdict: str
+    detail: str
+    seed: int | None = None
+    """The first seed whose history is refused."""
+    promise: str = ""
+    """What it breaks."""
+    played: int = 0
+    """Seeds that were played with the fault."""
+    reaching: int = 0
+    """Those of all seeds that reach its place."""
+    cpu_seconds: float = 0.0
+
+
+def played(
+    faults: Sequence[Fault], seeds: int, workers: int = 1, most: int | None = None
+) -> Iterator[Shown]:
+    """Play faults, each in at most ``most`` of the first seeds, until a checker refuses one.
+
+    Raises RuntimeError if a seed is refused without a fault.
+    """
+    warm = Warm()
+    places = Places(ROOT, faults, warm.copies)
+    for fault in places.absent:
+        yield Shown(fault, "absent", "no simulated process imports the file")
+    reaching = _reaching(warm, places, seeds, workers)
+    with ThreadPoolExecutor(workers) as executor:
+        again = [one for one in places.numbers if reaching[one]]
+        for fault in places.numbers:
+            if not reaching[fault]:
+                yield Shown(fault, "unreached", f"none of {seeds} seeds reaches its place")
+        yield from executor.map(
+            lambda fault: _shown(
+                fault, warm, reaching[fault], lambda: places.place(fault), most or seeds
+            ),
+            again,
+        )
+    for fault in places.elsewhere:
+        yield _shown(fault, _warm_with(fault), list(range(seeds)), bool, most or seeds)
+
+
+def _reaching(warm: Warm, places: Places, seeds: int, workers: int) -> dict[Fault, list[int]]:
+    """Return the seeds that reach each fault's place; those that do so most often come first."""
+
+    def play(seed: int) -> tuple[int, str, dict[str, int]]:
+        def marked() -> Any:
+            places.mark()
+            result = warm.play(seed)
+            return [_broken(result) or result.failure, dict(places.reached)]
+
+        told, status = Child(marked).told()
+        wrong, reached = told if told is not None else (f"it ended with {status}", {})
+        return seed, wrong, reached
+
+    found: dict[Fault, list[tuple[int, int]]] = {fault: [] for fault in places.numbers}
+    with ThreadPoolExecutor(workers) as executor:
+        for seed, wrong, reached in executor.map(play, range(seeds)):
+            if wrong:
+                raise RuntimeError(f"seed {seed} fails without a fault: {wrong}")
+            for fault, number in places.numbers.items():
+                if times := reached.get(str(number), 0):
+                    found[fault].append((-min(times, 8), seed))
+    return {fault: [seed for _, seed in sorted(its)] for fault, its in found.items()}
+
+
+def _shown(
+    fault: Fault, warm: Warm, seeds: Sequence[int], place: Callable[[], object], most: int
+) -> Shown:
+    spent, errors = 0.0, []
+    for number, seed in enumerate(seeds[:most], 1):
+
+        def play(seed: int = seed) -> Any:
+            place()
+            result = warm.play(seed)
+            return [_broken(result), result.failure, result.cpu_seconds]
+
+        told, status = Child(play, _MOST_SECONDS).told()
+        promise, failure, seconds = told if told is not None else ("", f"ended with {status}", 0.0)
+        spent += seconds
+        if promise:
+            detail = f"seed {seed}, the {number}. of {len(seeds)} that reach it: {promise}"
+            return Shown(fault, "caught", detail, seed, promise, number, len(seeds), spent)
+        if failure:
+            errors.append(f"seed {seed}: {failure.strip().splitlines()[-1][:200]}")
+    tried = min(len(seeds), most)
+    detail = errors[0] if errors else f"no history of {tried} seeds is refused"
+    verdict = "error" if errors else "survived"
+    return Shown(fault, verdict, detail, None, "", tried, len(seeds), spent)
+
+
+def _warm_with(fault: Fault) -> Warm:
+    """Return copies that have a fault from their import on."""
 
     def changed(file: str, source: str) -> str:
-        nonlocal placed
-        if fault is None or not Path(file).samefile(ROOT / fault.path):
-            return source
-        placed += 1
-        return fault.placed_in(source)
+        is_it = Path(file).samefile(ROOT / fault.path)
+        return fault.placed_in(source) if is_it else source
 
-    began = time.process_time()
-    warm = Warm(changed=changed)
-    if fault is not None and not placed:
-        return {"verdict": "absent", "detail": "no simulated process imports the file"}
-    spent, errors = time.process_time() - began, []
-    for seed in range(first, first + seeds):
-        result = warm.run(seed)
-        spent += result.cpu_seconds
-        broken = _violation(result)
-        if broken is not None:
-            detail = f"seed {seed}: {broken.promise}"
-            return {"verdict": "caught", "detail": detail, "cpu_seconds": spent}
-        if result.failure:
-            errors.append(f"seed {seed}: {result.failure.strip().splitlines()[-1][:200]}")
-    verdict = "error" if errors else "survived"
-    detail = errors[0] if errors else f"no history of {seeds} seeds is refused"
-    return {"verdict": verdict, "detail": detail, "cpu_seconds": spent}
+    return Warm(changed=changed)
 
 
-def _violation(result: Result) -> Violation | None:
-    """The promise that a seed breaks; a seed that ended in an error told its history until then."""
+def _broken(result: Result) -> str:
+    """Return the promise that a seed breaks; one that ended in an error told its history so far."""
     if result.failure and not result.history:
-        return None
+        return ""
     try:
         everything.check(result.history)
     except Violation as violation:
-        return violation
-    return None
-
-
-def main() -> int:
-    """Play one fault."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.simulated", description=__doc__)
-    parser.add_argument("promise", help="the whole promise of the fault; an empty text for none")
-    parser.add_argument("--seeds", type=int, default=60)
-    given = parser.parse_args()
-    fault = next((one for one in FAULTS if one.promise == given.promise), None)
-    if fault is None and given.promise:
-        parser.error(f"no fault has the promise {given.promise!r}")
-    print(json.dumps(played(fault, given.seeds)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return violation.promise
+    return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,3 +30,9 @@ def test_tests_of_all_faults_exist() -> None:
         file, _, name = test.partition("::")
         assert name in (ROOT / "tests" / file).read_text(), test
     assert all(fault.tests for fault in FAULTS)
+
+
+def test_faults_that_no_history_shows_are_in_the_table_and_have_one_reason() -> None:
+    named = [promise for promises in NOT_SHOWN.values() for promise in promises]
+    assert len(set(named)) == len(named)
+    assert set(named) <= {fault.promise for fault in FAULTS}

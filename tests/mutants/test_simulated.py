@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.mutants.faults import Fault
-from tests.mutants.simulated import played
+from tests.mutants.placing import swaps_of
+from tests.mutants.simulated import ROOT, Shown, played
 
 LOST_RACE = Fault(
     "a lost race is not won",
@@ -21,14 +22,48 @@ BROKEN = Fault(
 )
 
 
-@pytest.mark.slow
-def test_seed_that_shows_a_fault_names_the_promise() -> None:
-    found = played(LOST_RACE, 3)
-    assert found["verdict"] == "caught"
-    assert str(found["detail"]).startswith("seed ")
+NESTED = Fault(
+    "code in a function of a function",
+    "engine/stream/truncation.py",
+    "found[-1][0] + found[-1][1] > rng.end:",
+    "found[-1][0] + found[-1][1] > rng.end + 1:",
+)
+AT_IMPORT = Fault(
+    "code that runs once",
+    "engine/log/commit.py",
+    "from __future__ import annotations\n",
+    "from __future__ import annotations\n\nOTHER = 1\n",
+)
+UNUSED = Fault(
+    "code of a room that no process has",
+    "spark/read/partitions.py",
+    "if groups and key_range.low < groups[-1][2]:",
+    "if groups and key_range.low < groups[-1][1]:",
+)
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Shown]:
+    return {one.fault.promise: one for one in played([LOST_RACE, BROKEN, UNUSED], 3)}
 
 
 @pytest.mark.slow
-def test_error_of_python_is_no_broken_promise() -> None:
-    found = played(BROKEN, 3)
-    assert found["verdict"] != "caught"
+def test_seed_that_shows_a_fault_names_the_promise(shown: dict[str, Shown]) -> None:
+    found = shown[LOST_RACE.promise]
+    assert found.verdict == "caught"
+    assert found.seed in range(3)
+    assert found.promise
+
+
+@pytest.mark.slow
+def test_error_of_python_is_no_broken_promise(shown: dict[str, Shown]) -> None:
+    assert shown[BROKEN.promise].verdict != "caught"
+    assert shown[UNUSED.promise].verdict == "absent"
+
+
+def test_fault_is_placed_in_the_functions_that_it_changes_and_in_no_import() -> None:
+    places = ((LOST_RACE, ["_put", "is_ours"]), (NESTED, ["_chunks_below"]), (AT_IMPORT, None))
+    for fault, names in places:
+        swaps = swaps_of(fault, fault.read(ROOT))
+        found = None if not swaps else [new.co_name for _, new in swaps]
+        assert found == names, fault.promise

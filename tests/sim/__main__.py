@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.sim.failures import failure_of
+from tests.sim import coverage
+from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
-from tests.sim.running import Result, Warm, in_processes, total
+from tests.sim.running import Result, Warm, each_call, in_processes, total
 from tests.soak import records
 
 
@@ -23,6 +24,13 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes at the same time (2)")
     parser.add_argument("--seed", type=int, help="run this one alone, and print its history")
     parser.add_argument("--without", action="append", default=[], help="leave out a part of it")
+    parser.add_argument("--programs", default="", help="letters of those that play in the one seed")
+    parser.add_argument(
+        "--each-call",
+        metavar="PROGRAMS",
+        help="play these with each call of the storage in turn going wrong, in each way",
+    )
+    parser.add_argument("--stride", type=int, default=1, help="of --each-call: every so many-th")
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
     parser.add_argument("--keep", action="store_true", help="record the run for the page")
@@ -36,22 +44,28 @@ def main() -> int:
         for seed in given.records:
             print(json.dumps(asdict(warm.run(seed))), flush=True)
         return 0
+    if given.each_call is not None:
+        return _each_call(given.each_call, given.stride)
     if given.seed is not None:
-        result = Warm().run(given.seed, given.without)
+        result = Warm().run(given.seed, given.without, given.programs)
         sys.stdout.write(result.history)
         print(f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls")
         failure = failure_of(result)
         print(failure or "it keeps every promise that the checkers know")
         return int(failure is not None)
     seeds = range(given.first, given.first + given.seeds)
-    results, broken = list[Result](), list[str]()
+    results, wrong = list[Result](), list[str]()
     for result in in_processes(seeds, given.workers):
         results.append(result)
-        broken += _told(result, given.save)
-    print("\n".join(f"{count:>9} {name}" for name, count in sorted(total(results).items())))
+        wrong += _told(result, given.save)
+    covered = total(results)
+    print("\n".join(f"{count:>9} {name}" for name, count in sorted(covered.items())))
+    print("\n".join(f"{0:>9} {name}" for name in coverage.missing(covered)))
+    met, of = coverage.pairs(covered)
+    print(f"{met} of {of} pairs of verbs were in flight at the same time")
     spent = sum(result.cpu_seconds for result in results)
     print(
-        f"{len(results)} seeds, {len(broken)} of which fail; "
+        f"{len(results)} seeds, {len(wrong)} of which fail; "
         f"{sum(result.calls for result in results)} storage calls in "
         f"{sum(result.simulated_seconds for result in results) / 3600:.1f} simulated hours; "
         f"{spent / len(results):.2f} s of a processor each"
@@ -59,8 +73,19 @@ def main() -> int:
     refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
     print("\n".join([*refused, said]))
     if given.keep:
-        records.keep(record_of(results, broken + refused, commit))
-    return int(bool(broken or refused))
+        records.keep(record_of(results, wrong + refused, commit))
+    return int(bool(wrong or refused))
+
+
+def _each_call(programs: str, stride: int) -> int:
+    wrong = count = 0
+    for how, result in each_call(Warm(), programs, stride):
+        count += 1
+        if failed := broken(result):
+            wrong += 1
+            print(f"{how}: {failed}", flush=True)
+    print(f"{programs}: {count} runs, {wrong} of which fail")
+    return int(bool(wrong))
 
 
 def record_of(results: Sequence[Result], broken: list[str], commit: str) -> records.Record:

@@ -11,13 +11,12 @@ from tests.sim.running import Result, Warm
 
 def broken(result: Result) -> str:
     """Return what is wrong with a seed, or an empty text."""
-    if result.failure:
-        return result.failure
-    try:
-        check(result.history)
-    except Violation as violation:
-        return str(violation)
-    return ""
+    if result.history:
+        try:
+            check(result.history)
+        except Violation as violation:
+            return str(violation)
+    return result.failure
 
 
 def _kind(wrong: str) -> str:

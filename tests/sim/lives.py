@@ -60,6 +60,11 @@ class Life(ABC):
     """The module ``pravega_spark``."""
     root: str
     """The root's URL."""
+    group_retention = "none"
+    """Of the groups that it creates."""
+    changes_groups = False
+    has_long_waits = False
+    """Whether programs wait for minutes, in which maintenance becomes due."""
 
     @property
     def stream(self) -> str:
@@ -111,6 +116,14 @@ class Life(ABC):
     def begin(self, operation: str, **arguments: Any) -> OpenCall:
         """Record that a call begins."""
 
+    def look_at(self, error: BaseException) -> bool:
+        """Be told of an error, which may end the run; return whether the run goes on."""
+        return True
+
+    def strike_soon(self) -> bool:
+        """Perhaps kill the process amid what it does next; return whether it will be."""
+        return False
+
     def call(
         self,
         operation: str,
@@ -129,6 +142,7 @@ class Life(ABC):
             recorded = told(found)
         except self.errors.PravegaSparkError as error:
             call.ended_with(error)
+            self.look_at(error)
             return False, error
         call.ok(recorded)
         return True, found
@@ -139,6 +153,7 @@ class Life(ABC):
             try:
                 return function()
             except self.errors.PravegaSparkError as error:
+                self.look_at(error)
                 if type(error).__name__ in accepted:
                     return error
                 self.wait(1.0)

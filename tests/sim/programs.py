@@ -18,12 +18,15 @@ class SimulatedLife(Life):
         self.source, self.state, self.made = world.source, program.state, world.made
         self.scope, self.segments = "s", world.segments
         self.package, self.root = process.package, ROOTS[world.is_disk]
+        self.group_retention, self.changes_groups = world.group_retention, True
+        self.has_long_waits = world.has_long_waits
 
     def module(self, path: str) -> Any:
         return self.process.copy.get(path)
 
     def manager(self) -> Any:
-        return self.package.StreamManager(self.root)
+        given = None if self.world.is_disk else {"retry_timeout": self.world.retry_timeout}
+        return self.package.StreamManager(self.root, storage_options=given)
 
     def now(self) -> int:
         return self.world.scheduler.now
@@ -33,6 +36,13 @@ class SimulatedLife(Life):
 
     def begin(self, operation: str, **arguments: Any) -> OpenCall:
         return self.world.begin(self.process, operation, **arguments)
+
+    def look_at(self, error: BaseException) -> bool:
+        self.world.look_at(self.process, error)
+        return True
+
+    def strike_soon(self) -> bool:
+        return self.world.strike_soon(self.process)
 
 
 class Program:
@@ -44,6 +54,7 @@ class Program:
         self.is_done = False
         self.state: dict[str, Any] = {}
         world.programs.append(self)
+        world.unfinished += 1
         self.begin()
 
     @property
@@ -56,10 +67,14 @@ class Program:
 
         def main(process: Process) -> None:
             self.body(SimulatedLife(self.world, process, self))
-            self.is_done = True
+            self._end()
 
         if self.world.process(self.process_name, self.host, main, self.killed) is None:
-            self.is_done = True
+            self._end()
+
+    def _end(self) -> None:
+        self.is_done = True
+        self.world.unfinished -= 1
 
     def killed(self) -> None:
         """Be told of a kill; the next life begins somewhat later."""

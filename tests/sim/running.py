@@ -24,11 +24,12 @@ import pyarrow.parquet
 
 from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy, some_copies
+from tests.sim.storage import FAILURES
 from tests.sim.workloads.mix import play
 from tests.sim.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-COPIES = 12
+COPIES = 14
 """The processes that a seed can start, restarts included."""
 
 
@@ -50,6 +51,37 @@ class Result:
     coverage: dict[str, int] = field(default_factory=dict)
 
 
+class Child:
+    """A fork of this process that calls a function, and tells what it returned."""
+
+    def __init__(self, function: Callable[[], Any], most_seconds: int = 600) -> None:
+        """Begin it; it is killed when it has used a processor for so many seconds."""
+        self._reading, writing = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.close(self._reading)
+                used = int(_cpu()) + 1
+                resource.setrlimit(resource.RLIMIT_CPU, (used + most_seconds,) * 2)
+                told = function()
+                with os.fdopen(writing, "w") as file:
+                    json.dump(told, file)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        os.close(writing)
+
+    def told(self) -> tuple[Any, int]:
+        """Wait for its end; return what it told, None if it died, and its status."""
+        with os.fdopen(self._reading) as file:
+            text = file.read()
+        _, status = os.waitpid(self._pid, 0)
+        return json.loads(text) if text else None, status
+
+
 class Warm:
     """Copies of the package that no seed has used."""
 
@@ -63,37 +95,36 @@ class Warm:
         gc.collect()
         gc.freeze()
 
-    def run(self, seed: int, without: Collection[str] = ()) -> Result:
-        """Play a seed, perhaps without some of its parts, in a fork."""
-        reading, writing = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                result = self.play(seed, without)
-                with os.fdopen(writing, "w") as file:
-                    json.dump(asdict(result), file)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as file:
-            text = file.read()
-        _, status = os.waitpid(child, 0)
-        if not text:
-            return Result(seed, failure=f"the process of the seed ended with {status}")
-        return Result(**json.loads(text))
+    @property
+    def copies(self) -> list[Copy]:
+        return self._copies
 
-    def play(self, seed: int, without: Collection[str] = ()) -> Result:
+    def run(
+        self,
+        seed: int,
+        without: Collection[str] = (),
+        programs: str = "",
+        failing: tuple[int, str] | None = None,
+    ) -> Result:
+        """Play a seed in a fork, perhaps without some of its parts, or with other ones."""
+        told, status = Child(lambda: asdict(self.play(seed, without, programs, failing))).told()
+        if told is None:
+            return Result(seed, failure=f"the process of the seed ended with {status}")
+        return Result(**told)
+
+    def play(
+        self,
+        seed: int,
+        without: Collection[str] = (),
+        programs: str = "",
+        failing: tuple[int, str] | None = None,
+    ) -> Result:
         """Play a seed here; this process can play no other one."""
         logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
         gc.disable()
         result = Result(seed)
         before = _cpu()
-        world = World(seed, self._copies, without)
+        world = World(seed, self._copies, without, programs, failing)
         try:
             play(world)
         except BaseException:
@@ -105,6 +136,19 @@ class Warm:
         result.cpu_seconds = _cpu() - before
         result.coverage = dict(sorted((world.coverage + world.bucket.counted).items()))
         return result
+
+
+def each_call(warm: Warm, programs: str, stride: int = 1) -> Iterator[tuple[str, Result]]:
+    """Play programs with each call of the storage in turn going wrong, in each way; yield all.
+
+    Nothing else goes wrong. With a ``stride`` it is every so many-th call only, in each way from
+    another one on.
+    """
+    calm = warm.run(0, (), programs, (0, "late"))
+    yield "no call fails", calm
+    for first, how in enumerate(FAILURES):
+        for number in range(1 + first % stride, calm.calls + 1, stride):
+            yield f"{how}: call {number}", warm.run(0, (), programs, (number, how))
 
 
 def _cpu() -> float:

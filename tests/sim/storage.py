@@ -11,7 +11,7 @@ import contextlib
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,16 @@ from tests.sim.scheduler import Scheduler
 
 MS = 1_000_000
 SECOND = 1_000_000_000
+
+
+FAILURES: Mapping[str, tuple[str, bool]] = {
+    "no request": ("lose_request", False),
+    "no answer": ("lose_answer", False),
+    "late": ("late", False),
+    "killed before": ("lose_request", True),
+    "killed after": ("lose_answer", True),
+}
+"""How the one call may go wrong that does: the fault, and whether its process is killed."""
 
 
 @dataclass
@@ -94,6 +104,9 @@ class Bucket:
     """What every write is refused for: ``full`` or ``read only``."""
     clock: Callable[[], int] | None = None
     """What dates objects; without it the true time."""
+    failing: tuple[int, str] | None = None
+    """The number of the one call that goes wrong, and how; without it the weather decides."""
+    calls = 0
     on_call: Callable[[Process], bool] | None = None
     """Called with the process of each request; it says whether the process dies of it."""
 
@@ -161,8 +174,15 @@ class Client:
         assert process is not None
         weather, draw = bucket.weather, bucket.source
         bucket.counted[operation] += 1
+        bucket.calls += 1
         fault = None
-        if process.name in bucket.cut_off:
+        if bucket.failing is not None:
+            if bucket.calls == bucket.failing[0]:
+                fault, kills = FAILURES[bucket.failing[1]]
+                bucket.counted[f"{bucket.failing[1]} {operation}"] += 1
+                if kills:
+                    process.kill()
+        elif process.name in bucket.cut_off:
             fault = "cut off"
         elif draw.random() < weather.busy:
             fault = "busy"

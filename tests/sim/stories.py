@@ -52,6 +52,28 @@ class Story(History):
                 found.append(list(event))
         return found
 
+    def scale(
+        self,
+        seal: Sequence[str],
+        ranges: Sequence[Sequence[float]],
+        epoch: int = 1,
+        sealed: Sequence[Sequence[float]] = ((0.0, 1.0),),
+    ) -> None:
+        """Acknowledge a scale of segments that have the keys of ``sealed``."""
+        of: dict[str, Any] = {"seal": list(seal), "sealed": [list(r) for r in sealed]}
+        self.ok("scale", epoch, stream="s", ranges=[list(r) for r in ranges], **of)
+
+    def bytes_written(self, text: str, writer: str = "w") -> None:
+        self.ok("write_bytes", stream="b", writer=writer, text=text)
+
+    def bytes_read(self, text: str, start: int = 0) -> None:
+        self.ok("read_bytes", {"from": start, "text": text}, stream="b")
+
+    def copied(self, *events: Sequence[Any]) -> None:
+        """Read the whole of stream ``s`` in copy ``c``."""
+        value = {"from": {"0": 0}, "events": [list(event) for event in events]}
+        self.ok("read_copy", value, copy="c", stream="s")
+
     def got(self, reader: str, at: Sequence[int], event: str, by: str | None = None) -> None:
         """A reader of group ``g`` got an event."""
         value = {"stream": "s", "position": list(at), "event": event}

@@ -779,6 +779,177 @@ def joint_transaction_is_shown_while_an_earlier_one_is_not(story: Story, bad: bo
     story.read("a", "b")
 
 
+# --------------------------------------------------------------------- seals, bytes and copies
+
+
+@breaks("seals", "no event enters what is sealed")
+def write_lands_after_the_seal_of_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("seal", stream="s")
+    if bad:
+        story.write([0, 1], "b")
+    else:
+        story.fail("write", "StreamSealed", stream="s", writer="w", events=[["k", "b"]])
+
+
+@breaks("seals", "no event enters what is sealed")
+def event_lands_in_a_segment_after_its_scale(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.scale(["0"], [(0.0, 0.5), (0.5, 1.0)])
+    story.write([0 if bad else 1, 0], "a")
+
+
+@breaks("seals", "a scale leaves no keys without a segment")
+def scale_leaves_a_hole(story: Story, bad: bool) -> None:
+    story.scale(["0"], [(0.0, 0.5)] if bad else [(0.0, 0.5), (0.5, 1.0)])
+
+
+@breaks("seals", "a scale that is repeated makes no second epoch")
+def repeated_scale_makes_another_epoch(story: Story, bad: bool) -> None:
+    story.scale(["0"], [(0.0, 0.5), (0.5, 1.0)])
+    story.scale(["0"], [(0.0, 0.5), (0.5, 1.0)], epoch=2 if bad else 1)
+
+
+@breaks("seals", "automatic scaling leaves the minimum of segments")
+def automatic_scaling_merges_too_much(story: Story, bad: bool) -> None:
+    story.ok("autoscale", 1 if bad else 2, stream="s", minimum=2)
+
+
+@breaks("byte_streams", "a place has one byte")
+def byte_becomes_another(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.bytes_read("a;b;")
+    story.bytes_read("a;;;" if bad else "a;b;")
+
+
+@breaks("byte_streams", "acknowledged is there")
+def acknowledged_bytes_are_lost(story: Story, bad: bool) -> None:
+    story.bytes_written("a;")
+    story.bytes_written("b;")
+    story.bytes_read("a;" if bad else "a;b;")
+
+
+@breaks("byte_streams", "exists exactly once")
+def bytes_are_there_twice(story: Story, bad: bool) -> None:
+    story.unknown("write_bytes", stream="b", writer="w", text="a;")
+    story.bytes_written("a;")
+    story.bytes_read("a;a;" if bad else "a;")
+
+
+@breaks("byte_streams", "nothing from nowhere")
+def bytes_come_from_nowhere(story: Story, bad: bool) -> None:
+    story.fail("write_bytes", "StoreFull", stream="b", writer="w", text="a;")
+    story.bytes_read("a;" if bad else "")
+
+
+@breaks("byte_streams", "bytes of a writer are in order")
+def bytes_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
+    story.bytes_written("a;")
+    story.bytes_written("b;")
+    story.bytes_read("b;a;" if bad else "a;b;")
+
+
+@breaks("byte_streams", "no part of a write is visible")
+def part_of_a_write_is_visible(story: Story, bad: bool) -> None:
+    story.unknown("write_bytes", stream="b", writer="w", text="abc;")
+    story.bytes_read("ab" if bad else "abc;")
+
+
+@breaks("byte_streams", "the head never moves back")
+def head_of_bytes_moves_back(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.bytes_read("b;", start=2)
+    story.bytes_read(*(("a;b;", 0) if bad else ("b;", 2)))
+
+
+@breaks("copies", "a copy lacks nothing that was acknowledged")
+def copy_lacks_an_event(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.ok("backup", copy="c")
+    story.copied([0, 0, "k", "a"], *([] if bad else [[0, 1, "k", "b"]]))
+
+
+@breaks("copies", "a copy has nothing from nowhere")
+def copy_has_an_event_that_was_refused(story: Story, bad: bool) -> None:
+    story.fail("write", "StoreFull", stream="s", writer="w", events=[["k", "a"]])
+    story.ok("backup", copy="c")
+    story.copied(*([[0, 0, "k", "a"]] if bad else []))
+
+
+@breaks("copies", "a copy has each event where it was")
+def copy_has_an_event_elsewhere(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    story.copied([0, 1 if bad else 0, "k", "a"])
+
+
+@breaks("copies", "a copy has no part of a call")
+def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
+    story.ok("backup", copy="c")
+    story.write([0, 0], "a", "b")
+    story.copied(*([[0, 0, "k", "a"]] if bad else []))
+
+
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
+    story.ok("join", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.got("r", [0, 0], "a")
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+    story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
+
+
+@breaks("heads", "a subscriber's position does not go back")
+def release_goes_back(story: Story, bad: bool) -> None:
+    who = {"stream": "s", "subscriber": "x"}
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", **who)
+    story.ok("release", **who, cut={"0": 2})
+    story.ok("release", **who, cut={"0": 1 if bad else 2})
+
+
+@breaks("order", "events of a writer have no gap")
+def event_of_an_id_is_there_without_the_one_before(story: Story, bad: bool) -> None:
+    story.ok("open_writer", 0, stream="s", writer="w")
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.unknown("write", stream="s", writer="w", events=[["k", "b"]])
+    story.read(*(["b"] if bad else ["a", "b"]))
+
+
+@breaks("checkpoints", "a checkpoint is shown to every reader")
+def reader_is_not_shown_a_marker(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    checkpoint = story.begin("checkpoint", group="g", name="c")
+    if not bad:
+        story.marker("r", "c")
+    checkpoint.ok({"s": {"0": 1}})
+    story.got("r", [0, 1], "b")
+
+
+@breaks("damage", "nothing is damaged")
+def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    if bad:
+        story.ok("find_damage", error="CorruptLog", what="s: version 3 is missing")
+
+
+@breaks("readers", "each event is read at least once")
+def drained_group_has_left_an_event_out(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    drain = story.begin("drain", group="g", reader="r")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [1, 0], "b")
+    drain.ok()
+    story.read([0, 0, "k", "a"], [1, 0, "k", "b"])
+
+
 # ----------------------------------------------------------------------------------- the tests
 
 

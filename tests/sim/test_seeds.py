@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.tiers import sized
+from tests.sim import coverage
 from tests.sim.failures import failure_of
 from tests.sim.regressions import FOUND
 from tests.sim.running import Result, in_processes, total
+from tests.sim.storage import FAILURES
 
 SEEDS = 60
 ALONE = (3, 17)
-FAULTS = (
-    "kill", "pause", "cut off", "jump", "stand still",
-    "lose_request", "lose_answer", "late", "busy", "resent",
-)  # fmt: skip
+STRIDE = sized(60, 1, "SIMULATED_STRIDE")
+"""Of the calls that go wrong one by one, every so many-th."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_no_seed_breaks_a_promise(played: Sequence[Result]) -> None:
 @pytest.mark.slow
 def test_seeds_meet_every_kind_of_fault(played: Sequence[Result]) -> None:
     covered = total(played)
-    assert [fault for fault in FAULTS if not covered[f"fault {fault}"]] == []
+    assert [fault for fault in coverage.FAULTS if not covered[f"fault {fault}"]] == []
 
 
 @pytest.mark.slow
@@ -49,6 +50,31 @@ def test_a_seed_alone_is_the_same_as_among_others(
     among = next(result for result in played if result.seed == seed)
     assert alone.history == among.history
     assert alone.digest == among.digest
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("programs", ["nws", "tj", "kz"])
+def test_any_call_of_the_storage_may_go_wrong(programs: str) -> None:
+    """One at a time, in each way, and nothing else."""
+    command = [sys.executable, "-m", "tests.sim", "--each-call", programs]
+    done = subprocess.run(
+        [*command, "--stride", str(STRIDE)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = int(done.stdout.split(" runs,")[0].split()[-1])
+    assert runs > len(FAILURES)
+
+
+def test_what_seeds_did_not_reach_is_named() -> None:
+    every = dict.fromkeys(coverage.wanted(), 1)
+    assert coverage.missing(every) == []
+    assert coverage.missing({**every, "fault kill": 0}) == ["fault kill"]
+    assert "failpoint commit.applied" in every
 
 
 def test_a_module_that_another_thread_may_import_is_that_of_its_process() -> None:

@@ -20,14 +20,34 @@ from tests.sim.storage import Bucket, Weather, disk_store, s3_store
 if TYPE_CHECKING:
     from tests.sim.programs import Program
 
+AUDITOR = "audit"
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
+
+
+class Stopped(Exception):
+    """The history has what is wrong, and nothing that comes later would tell more."""
 
 
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(self, seed: int, copies: list[Copy], without: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        copies: list[Copy],
+        without: Collection[str] = (),
+        programs: str = "",
+        failing: tuple[int, str] | None = None,
+    ) -> None:
+        """Begin a run; ``programs`` are those that play, in place of what the seed draws.
+
+        ``failing`` is the number of the one call that goes wrong, and how: then nothing else does.
+        """
         self.seed = seed
+        self.failing = failing
+        self.chosen_programs = programs
+        self.has_long_waits = False
+        """Whether programs wait for minutes, in which maintenance becomes due."""
         self.parts: list[str] = []
         self._without = without
         self.source = random.Random(f"world {seed}")
@@ -40,7 +60,8 @@ class World:
         self.coverage: Counter[str] = Counter()
         self.is_disk = self.source.random() < 0.25 and self.has("disk")
         weather = Weather.of_disk() if self.is_disk else Weather.drawn(self.source)
-        self.bucket = Bucket(self.scheduler, weather, self._note)
+        self.bucket = Bucket(self.scheduler, weather if failing is None else Weather(), self._note)
+        self.bucket.failing = failing
         self.coverage["on a disk" if self.is_disk else "in a bucket"] += 1
         for fault in ("lose_request", "lose_answer", "late", "busy", "resent"):
             if getattr(self.bucket.weather, fault) and not self.has(f"fault {fault}"):
@@ -48,16 +69,21 @@ class World:
         self.bucket.on_call = self.called
         self._deadly: list[list[Any]] = []
         """Failpoints or calls until one kills its process."""
-        self._copies = iter(copies)
+        *others, self._last_copy = copies
+        self._copies = iter(others)
         self._pids = itertools.count(50_000_001)
         """Above all process ids of a kernel: nothing of /proc is found."""
         self.hosts: list[Host] = []
         self.processes: dict[str, Process] = {}
         self._in_flight: dict[int, str] = {}
         self.programs: list[Program] = []
+        self.unfinished = 0
+        """How many of them have work left."""
         self.made: set[str] = set()
         """The streams and tables that programs have created."""
         self.segments = self.source.choice((1, 1, 2, 3))
+        self.group_retention = self.source.choice(("none", "automatic"))
+        self.retry_timeout = self.source.choice(("60 s", "60 s", "5 s", "1 s"))
 
     def has(self, part: str) -> bool:
         """Return whether a part of the seed is played; it is one without which it can be."""
@@ -94,8 +120,11 @@ class World:
         main: Callable[[Process], object],
         on_kill: Callable[[], object] = bool,
     ) -> Process | None:
-        """Start a process, whose main thread calls ``main``; None if no copy is left."""
-        copy = next(self._copies, None)
+        """Start a process, whose main thread calls ``main``; None if no copy is left.
+
+        The last copy is the auditor's, however often others have begun again.
+        """
+        copy = self._last_copy if name == AUDITOR else next(self._copies, None)
         if copy is None:
             return None
         made = Process(self.scheduler, host, name, copy, next(self._pids), on_kill)
@@ -129,11 +158,12 @@ class World:
 
     def run(self) -> None:
         """Let all programs run to their end."""
-        self.scheduler.run(lambda: all(program.is_done for program in self.programs))
+        self.scheduler.run(lambda: not self.unfinished)
 
     def calm(self) -> None:
         """End all faults, and let what is still under way land."""
         self.bucket.weather = Weather.of_disk() if self.is_disk else Weather()
+        self.bucket.failing = None
         self.bucket.cut_off.clear()
         self.bucket.refuse_nothing()
         self._deadly.clear()
@@ -146,6 +176,8 @@ class World:
 
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
+        if self.failing is not None:
+            return
         source = self.source
         for number in range(source.randint(0, 2)):
             kind, count = source.choice(("failpoints", "calls")), source.randint(1, 150)
@@ -158,6 +190,14 @@ class World:
             )
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
+
+    def strike_soon(self, process: Process) -> bool:
+        """Kill a process soon, unless the seed plays without that; return whether it will be."""
+        if self.failing is not None or not self.has(f"kill {process.name} amid its work"):
+            return False
+        self.scheduler.after(int(self.source.uniform(0.0, 2.0) * 1e9), process.kill)
+        self.coverage["fault kill"] += 1
+        return True
 
     def _counts_down(self, kind: str) -> bool:
         """Count a failpoint or a call of any process; return whether it is its last."""
@@ -185,7 +225,7 @@ class World:
         process, source = self.processes[name], self.source
         self.coverage[f"fault {kind}"] += 1
         self._note(f"{kind} {name}")
-        ns = int(source.choice((0.5, 5.0, 40.0)) * source.uniform(0.5, 1.5) * 1e9)
+        ns = int(source.choice((0.5, 5.0, 40.0, 40.0, 150.0)) * source.uniform(0.5, 1.5) * 1e9)
         if kind == "kill":
             process.kill()
         elif kind == "pause":
@@ -211,6 +251,12 @@ class World:
         call = self.history.invoke(process.name, operation, **arguments)
         self._in_flight[call.number] = operation
         return OpenCall(self, process, operation, call)
+
+    def look_at(self, process: Process, error: BaseException) -> None:
+        """Record an error that says that something is damaged, which ends the run."""
+        if isinstance(error, process.copy.get("errors").Damaged):
+            self.begin(process, "find_damage", error=type(error).__name__, what=str(error)).ok()
+            raise Stopped(str(error))
 
     def ended(self, number: int, operation: str, outcome: str) -> None:
         self._in_flight.pop(number, None)

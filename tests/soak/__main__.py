@@ -43,7 +43,8 @@ def main() -> int:
     outcome = run.run(given.minutes)
     _show(outcome)
     if given.keep:
-        records.keep(record_of(outcome, commit, folder))
+        without = "" if "spark" in cast else ", without Spark"
+        records.keep(record_of(outcome, commit, folder, without))
     if outcome.broken:
         print("\n".join(outcome.broken))
         print(f"histories and logs are in {folder}")
@@ -59,12 +60,12 @@ def _show(outcome: Outcome) -> None:
         print(f"{name:>20} {json.dumps(getattr(outcome, name))}")
 
 
-def record_of(outcome: Outcome, commit: str, folder: Path) -> records.Record:
-    """Return what is kept of a run in a folder."""
+def record_of(outcome: Outcome, commit: str, folder: Path, without: str = "") -> records.Record:
+    """Return what is kept of a run in a folder; ``without`` says what did not play."""
     done = {name: getattr(outcome, name) for name in ("rounds", "calls", "events", "transactions")}
     done |= {f"histories judged by {judge}": count for judge, count in outcome.judged.items()}
     return records.Record(
-        NAMES[outcome.storage],
+        f"{NAMES[outcome.storage]}{without}",
         records.today(),
         commit,
         round(outcome.minutes / 60, 2),

@@ -54,9 +54,14 @@ class Kept(MutableMapping[str, Any]):
 class RealCall:
     """A call of the package that is being recorded."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self.ok, self.failed = call.ok, call.failed
+    def __init__(self, call: Call, works: Path) -> None:
+        self._call, self._works = call, works
+        self.failed = call.failed
+
+    def ok(self, value: Any = None) -> None:
+        """It returned a value."""
+        self._call.ok(value)
+        self._works.touch()
 
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""
@@ -81,9 +86,13 @@ class RealLife(Life):
         state: Kept,
         seed: str,
         folder: Path,
+        works: Path,
     ) -> None:
-        """``folder`` is its own, in all lives; it need not exist."""
-        self._manager, self._history = manager, history
+        """``folder`` is its own, in all lives, and need not exist.
+
+        ``works`` is the file that says that a call has succeeded.
+        """
+        self._manager, self._history, self._works = manager, history, works
         self.author, self.lives, self.scope, self.state = author, lives, scope, state
         self.name = author if lives == 1 else f"{author}.{lives}"
         self.source = random.Random(f"{seed} {self.name}")
@@ -103,4 +112,4 @@ class RealLife(Life):
         time.sleep(min(seconds, LONGEST_WAIT))
 
     def begin(self, operation: str, **arguments: Any) -> RealCall:
-        return RealCall(self._history.invoke(self.name, operation, **arguments))
+        return RealCall(self._history.invoke(self.name, operation, **arguments), self._works)

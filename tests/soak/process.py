@@ -14,19 +14,20 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from pathlib import Path
 
 from pravega_spark import StreamManager
 from tests.sim.history import SharedHistory
 from tests.sim.lives import Body
 from tests.soak.lives import Kept, RealLife
-from tests.soak.rounds import Round, bodies
+from tests.soak.rounds import Round, bodies, working
 
 FAILED = 3
 
 
-def play(manager: StreamManager, round: Round, lives: int, played: Mapping[str, Body]) -> None:
+def play(manager: StreamManager, round: Round, name: str, lives: int) -> None:
     """Play the programs of a round that have not ended in an earlier life."""
+    works = working(Path(round.folder), name, lives)
     history = SharedHistory(round.recorded)
 
     def run(author: str, body: Body) -> None:
@@ -35,7 +36,7 @@ def play(manager: StreamManager, round: Round, lives: int, played: Mapping[str, 
             if "over" in state:
                 return
             given = (manager, history, author, lives, round.scope, state, str(round.seed))
-            life = RealLife(*given, round.kept(author))
+            life = RealLife(*given, round.kept(author), works)
             body(life)
             state["over"] = True
         except BaseException:
@@ -44,6 +45,7 @@ def play(manager: StreamManager, round: Round, lives: int, played: Mapping[str, 
             sys.stderr.flush()
             os._exit(FAILED)
 
+    played = bodies(name, round)
     threads = [threading.Thread(target=run, args=pair, name=pair[0]) for pair in played.items()]
     for thread in threads:
         thread.start()
@@ -59,7 +61,7 @@ def main(name: str, root: str, options: str, life: str) -> None:
     for line in sys.stdin:
         round = Round(**json.loads(line))
         with StreamManager(root, storage_options=json.loads(options)) as manager:
-            play(manager, round, int(life), bodies(name, round))
+            play(manager, round, name, int(life))
         round.done(name).touch()
 
 

@@ -68,6 +68,11 @@ class Round:
         return json.dumps(asdict(self))
 
 
+def working(folder: Path, process: str, life: int) -> Path:
+    """Return the file that a process makes once a call of its life has succeeded."""
+    return folder / f"{process}.{life}.works"
+
+
 Programs = Mapping[str, Callable[[int], Body]]
 """By the program's name: its body, of a size."""
 

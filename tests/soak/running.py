@@ -112,8 +112,9 @@ class Run:
         return time.monotonic() - began < 60 * minutes
 
     def _prepare(self, storage: Storage) -> None:
-        """Let what was deleted be gone soon: a day would be longer than the run."""
+        """Probe the storage, and let what was deleted be gone soon, and not after a day."""
         with StreamManager(storage.root, storage_options=dict(storage.good_options)) as manager:
+            manager.create_scope("prepared")
             manager.update_settings(grace="2 minutes", retain="2 minutes")
 
     def _processes(self, storage: Storage) -> dict[str, Played]:
@@ -174,14 +175,15 @@ class Run:
         """Strike again and again: processes, and what the storage's faults are."""
         source = random.Random(f"strikes {self.outcome.seed}")
         mortal = [process for name, process in processes.items() if name not in STEADY]
-        kinds = [*(("kill", "kill", "pause") * (2 if storage.faults else 1)), *storage.faults]
+        kinds = [*(("kill", "kill", "pause") * 2), *storage.faults]
         if "spark" in processes:
             kinds.append("workers of Spark killed")
         while not self._ended.wait(source.uniform(*storage.between)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue
-                kind, struck = source.choice(kinds), [p for p in mortal if p.works]
+                kind = source.choice(kinds)
+                struck = [p for p in mortal if p.works and (kind, p.name) != ("pause", "spark")]
                 if kind in ("kill", "pause"):
                     if not struck:
                         continue
@@ -194,7 +196,7 @@ class Run:
                 elif kind in storage.faults:
                     self.counts[kind] += 1
                     storage.faults[kind](source)
-                else:
+                elif processes["spark"].works:
                     self.counts[kind] += processes["spark"].kill_workers()
 
     # Verdicts

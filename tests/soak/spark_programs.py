@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONF = {
-    "spark.master": "local[2]",
+    "spark.master": "local[2,4]",  # a task is tried again, as on a cluster
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -66,7 +67,7 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
     """Give the query a file, and wait until it has written all that it was given."""
     name, keys = f"{life.author}-{number}", life.source.sample(KEYS, 2)
     pairs = [[key, f"{name}.{n}"] for n, key in enumerate(keys)]
-    life.call("stage", lambda: None, transaction=name, streams={life.stream: pairs})
+    staged = life.begin("stage", transaction=name, streams={life.stream: pairs})
     call = life.begin("commit", transaction=name)
     aside = folder / f"{number}.aside"
     aside.write_text("".join(f"{key} {event}\n" for key, event in pairs))
@@ -74,8 +75,10 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
     try:
         writing.processAllAvailable()
     except Exception:  # Spark's, Java's or py4j's, by what was killed: the batch may come later
+        traceback.print_exc()
         call.ended_with(TimeoutError())
     else:
+        staged.ok()
         call.ok()
 
 
@@ -90,6 +93,7 @@ def _read(life: Life, spark: SparkSession) -> None:
         frame = spark.read.format("pravega").options(**options).load(life.stream)
         found = frame.select("segment_id", "offset", "routing_key", "event").collect()
     except Exception:  # as above, and where the head has moved meanwhile
+        traceback.print_exc()
         call.ended_with(TimeoutError())
         return
     rows = [[str(row[0]), row[1], row[2], _text(row[3])] for row in sorted(found)]

@@ -37,11 +37,11 @@ class SharedCalls:
         self,
         function: Callable[[Any], Any],
         items: Sequence[Any],
-        still_open: set[SharedCalls],
+        still_open: dict[SharedCalls, None],
     ) -> None:
         """Leave all calls but the last to the threads that begin them, in order.
 
-        The set holds the object until these calls have ended, even if their caller was interrupted.
+        It holds the object until these calls have ended, even if their caller was interrupted.
         """
         self._function = function
         self._items = items
@@ -54,7 +54,7 @@ class SharedCalls:
         self._errors: dict[int, BaseException] = {}
         self._results: list[Any] = [None] * len(items)
         self._open = still_open
-        still_open.add(self)
+        still_open[self] = None
 
     def help(self) -> None:
         """Make the calls that no thread has begun."""
@@ -68,7 +68,7 @@ class SharedCalls:
             except BaseException as error:
                 self._errors[number] = error
             if self._count_ended() == 0:
-                self._open.discard(self)
+                self._open.pop(self, None)
                 self._all_ended.release()
 
     def finish(self) -> list[Any]:
@@ -101,7 +101,8 @@ class CallThreads:
         """An entry for each thread that waits for calls and is not promised any."""
         self._unused = list(range(STORAGE_THREADS, 0, -1))
         """The numbers of threads that may still be started."""
-        self._open: set[SharedCalls] = set()
+        self._open: dict[SharedCalls, None] = {}
+        """In the order in which they began, so that helpers take them in one order."""
 
     def each(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
         """Return the results for at least two items, in order."""
@@ -146,7 +147,7 @@ def _help(
     handed: SimpleQueue[SharedCalls],
     free: list[None],
     unused: list[int],
-    still_open: set[SharedCalls],
+    still_open: dict[SharedCalls, None],
     number: int,
     calls: SharedCalls,
 ) -> None:

@@ -52,18 +52,19 @@ class ExitingQueue(ExitingWork, Protocol):
         """The writes and bytes that are not durable yet."""
 
 
-_open: set[ExitingQueue] = set()
-_owed: set[ExitingWork] = set()
+# In the order in which they came: a process ends its work in one order, whatever lies where.
+_open: dict[ExitingQueue, None] = {}
+_owed: dict[ExitingWork, None] = {}
 
 
 def register(queue: ExitingQueue) -> None:
     """Flush the queue when the process ends."""
-    _open.add(queue)
+    _open[queue] = None
 
 
 def unregister(queue: ExitingQueue) -> None:
     """Forget a queue whose thread has ended."""
-    _open.discard(queue)
+    _open.pop(queue, None)
 
 
 def open_queues() -> list[ExitingQueue]:
@@ -73,12 +74,12 @@ def open_queues() -> list[ExitingQueue]:
 
 def register_owed(work: ExitingWork) -> None:
     """Have this committed when the process ends, unless it was before."""
-    _owed.add(work)
+    _owed[work] = None
 
 
 def unregister_owed(work: ExitingWork) -> None:
     """Forget work that is done."""
-    _owed.discard(work)
+    _owed.pop(work, None)
 
 
 def _commit(deadline: float, *, close: bool) -> bool:

@@ -27,12 +27,12 @@ export const field = (label, input) => h("label", {}, h("span", {}, label), inpu
 const clockOf = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", "");
 
 /** How far a page looked, as a sentence. */
-export function lookedText(looked, found, total = null) {
+export function lookedText(looked, found, { total = null, what = "events" } = {}) {
   const of = total === null ? "" : ` of ${format.count(total)}`;
   const when = looked.from_ms === null ? "" : `, from ${clockOf(looked.from_ms)} to ${clockOf(looked.to_ms)} (UTC)`;
   const part = looked.partly_searched ? `; of ${format.plural(looked.partly_searched, "large event")} the beginning only` : "";
   const lost = looked.lost ? `; ${format.plural(looked.lost, "more event")} could not be read` : "";
-  return `Looked at ${format.count(looked.events)}${of} events (${format.plural(looked.chunks, "chunk")}, ${format.bytes(looked.size_bytes)})${when}${part}${lost}: ${format.count(found)} found.`;
+  return `Looked at ${format.count(looked.events)}${of} ${what} (${format.plural(looked.chunks, "chunk")}, ${format.bytes(looked.size_bytes)})${when}${part}${lost}: ${format.count(found)} found.`;
 }
 
 export const lostRows = (rows) => rows.map((lost) => h("p", { class: "problem" },
@@ -176,7 +176,7 @@ export function eventsView(scope, stream) {
       shown.isThere();
       list.className = "";
       list.replaceChildren(
-        h("p", { class: "small muted" }, lookedText(page.looked, page.events.length, page.readable_events)),
+        h("p", { class: "small muted" }, lookedText(page.looked, page.events.length, { total: page.readable_events })),
         ...lostRows(page.lost),
         page.events.length ? rows(page, base, path, toggled) : h("p", { class: "empty" }, page.is_done ? "No event is here." : "None so far."),
         page.omitted_columns ? h("p", { class: "small muted" }, `${format.plural(page.omitted_columns, "more column")}: open an event to see them.`) : "",

@@ -65,7 +65,7 @@ function entries(page, base, path, query, onToggle) {
 
 function changes(page, base, path, kept, onToggle) {
   return [
-    h("p", { class: "small muted" }, lookedText(page.looked, page.changes.length)),
+    h("p", { class: "small muted" }, lookedText(page.looked, page.changes.length, { what: "changes" })),
     ...lostRows(page.lost),
     page.changes.length ? table(["Key", "Change", "Value", ["Size", "num"], "Version", ["When", "num"]], page.changes.map((row) => [
       opener(keyOf(row), entryDetails(row, base, path), (isOpen) => onToggle(`${row.segment}=${row.offset}`, isOpen), `${row.segment}=${row.offset}`),

@@ -18,6 +18,7 @@ def check(calls: Sequence[Recorded]) -> None:
             if checkpoint.ok:
                 _at_its_markers(group, checkpoint, streams)
                 _all_before_it(group, checkpoint, streams)
+                _shown(group, checkpoint)
 
 
 def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
@@ -45,6 +46,20 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
                     "a checkpoint lies where its markers were",
                     f"{one.event!r} came after the marker {name!r}, and lies before its cut {cut}",
                 )
+
+
+def _shown(group: Group, checkpoint: Recorded) -> None:
+    """Who was in the group from before it began, and reads on after it, was shown its marker."""
+    name = checkpoint.arguments["name"]
+    assert checkpoint.ended is not None
+    for session in group.sessions:
+        reads_on = any(checkpoint.before(one.call) for one in session.handed)
+        is_asked = session.joined.ok and session.joined.before(checkpoint) and reads_on
+        if is_asked and name not in session.markers:
+            raise Violation(
+                "a checkpoint is shown to every reader",
+                f"{session.reader} reads on after {checkpoint}, and was shown no marker",
+            )
 
 
 def _was_ended_amid(session: Session, marker: str) -> bool:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.sim.checkers import (
     batches,
+    byte_streams,
     checkpoints,
     conditions,
+    copies,
+    damage,
     fencing,
     heads,
     joint,
@@ -18,6 +21,7 @@ from tests.sim.checkers import (
     presence,
     readers,
     refused,
+    seals,
     states,
     transactions,
     watermarks,
@@ -29,6 +33,7 @@ CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
     for module in (
         *(refused, once, presence, order, batches, transactions, joint),
         *(readers, checkpoints, heads, key_values, conditions, fencing, watermarks, states),
+        *(seals, byte_streams, copies, damage),
         linearizable,
     )
 }

@@ -17,9 +17,11 @@ def check(calls: Sequence[Recorded]) -> None:
     """
     for name, stream in streams_of(calls).items():
         _never_back(stream)
+        _releases(calls, stream)
         for call in of(calls, "retain"):
             if call.ok and call.arguments["stream"] == name:
                 _held(calls, stream, call)
+                _held_by_groups(calls, stream, call)
 
 
 def _never_back(stream: StreamHistory) -> None:
@@ -31,6 +33,27 @@ def _never_back(stream: StreamHistory) -> None:
                 raise Violation(
                     "the head never moves back",
                     f"{lost} was before the head by {earlier}, and is not by {later}",
+                )
+
+
+def _releases(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """What a subscriber has released it does not need again, unless it subscribed anew."""
+    releases = [c for c in of(calls, "release") if c.arguments["stream"] == stream.name and c.ok]
+    for later in releases:
+        for earlier in releases:
+            who, cut = later.arguments["subscriber"], later.arguments["cut"]
+            anew = any(
+                call.arguments["stream"] == stream.name
+                and call.arguments["subscriber"] == who
+                and call.began < (later.ended or 0)
+                for call in of(calls, "unsubscribe")
+            )
+            if earlier.arguments["subscriber"] != who or anew or not earlier.before(later):
+                continue
+            lost = stream.layout.beyond(earlier.arguments["cut"], [cut], stream.places().values())
+            if lost is not None:
+                raise Violation(
+                    "a subscriber's position does not go back", f"{lost}: {earlier}; then {later}"
                 )
 
 
@@ -62,6 +85,44 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
                 "retention takes nothing that a subscriber holds",
                 f"{subscriber!r} has released {released}; {retain} took {lost}",
             )
+
+
+def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) -> None:
+    """What a round takes, each group that holds the stream has handed to a reader by then."""
+    if retain.value is None or retain.ended is None:
+        return
+    holding = {
+        join.arguments["group"]: join
+        for join in reversed(of(calls, "join"))
+        if join.ok
+        and join.before(retain)
+        and join.arguments.get("retention") == "automatic"
+        and stream.name in join.arguments["streams"]
+    }
+    for group, join in holding.items():
+        gone = [head for call, head in stream.heads if call.began < (join.ended or 0)]
+        gone += [
+            call.arguments["cut"]
+            for call in of(calls, "truncate")
+            if call.arguments["stream"] == stream.name and call.may_have_happened
+        ]
+        handed = {
+            (call.value["stream"], call.value["event"])
+            for call in of(calls, "next")
+            if call.ok
+            and call.value
+            and "event" in call.value
+            and call.arguments["group"] == group
+            and call.began < retain.ended
+        }
+        for event, place in stream.places().items():
+            taken = stream.layout.before(place, retain.value)
+            is_known = any(stream.layout.before(place, cut) for cut in gone)
+            if taken and not is_known and (stream.name, event) not in handed:
+                raise Violation(
+                    "retention takes nothing that a group holds",
+                    f"{event!r} at {place} reached no reader of {group}: {retain}",
+                )
 
 
 def _head_before(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.streams import Tried, streams_of
+from tests.sim.checkers.streams import Read, StreamHistory, Tried, streams_of
 from tests.sim.checkers.violations import Violation
-from tests.sim.recorded import Recorded
+from tests.sim.recorded import Recorded, of
 
 
 def check(calls: Sequence[Recorded]) -> None:
@@ -17,7 +17,9 @@ def check(calls: Sequence[Recorded]) -> None:
     it among themselves.
     """
     for stream in streams_of(calls).values():
+        named = {c.arguments["writer"] for c in of(calls, "open_writer")}
         for read in stream.reads:
+            _no_gap(stream, read, named)
             last: dict[tuple[str | None, ...], Tried] = {}
             for seen in read.seen:
                 tried = stream.tried.get(seen.event)
@@ -32,3 +34,21 @@ def check(calls: Sequence[Recorded]) -> None:
                         f"{before.event!r} before {tried.event!r} of {lane[:2]} in {read.call}",
                     )
                 last[lane] = tried
+
+
+def _no_gap(stream: StreamHistory, read: Read, named: set[str]) -> None:
+    """Of a writer with an id, no event is there while one before it is not."""
+    if not read.is_whole(stream.layout):
+        return
+    present = {seen.event for seen in read.seen}
+    gone: dict[str, str] = {}
+    for event, tried in stream.tried.items():
+        if tried.writer not in named:
+            continue
+        if event not in present:
+            gone.setdefault(tried.writer, event)
+        elif tried.writer in gone:
+            raise Violation(
+                "events of a writer have no gap",
+                f"{event!r} is there without {gone[tried.writer]!r}: {read.call}",
+            )

@@ -51,6 +51,8 @@ class Group:
     sessions: list[Session] = field(default_factory=list)
     checkpoints: list[Recorded] = field(default_factory=list)
     commits: list[Recorded] = field(default_factory=list)
+    drains: list[Recorded] = field(default_factory=list)
+    """Calls that read until nothing more came."""
 
     @property
     def handed(self) -> list[Handed]:
@@ -87,6 +89,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
         elif call.operation in ("leave", "expire") and reader in open_sessions:
             if call.may_have_happened:
                 open_sessions.pop(reader).left = call
+        elif call.operation == "drain":
+            group.drains.append(call)
         elif call.operation == "checkpoint":
             group.checkpoints.append(call)
         elif call.operation == "next" and reader in open_sessions:
@@ -120,6 +124,30 @@ def check(calls: Sequence[Recorded]) -> None:
         _nothing_skipped(group, streams)
         _by_key(group, streams)
         _again(group)
+        _all_of_it(group, streams)
+
+
+def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """Once nothing more comes, each event was handed out that was there when the drain began."""
+    for drain in group.drains:
+        if not drain.ok or drain.ended is None:
+            continue
+        handed = {(one.stream, one.event) for one in group.handed if one.call.began < drain.ended}
+        names = {name for session in group.sessions for name in session.joined.arguments["streams"]}
+        for name in sorted(names & streams.keys()):
+            stream, start = streams[name], group.start.get(name, {})
+            places = stream.places()
+            for event, tried in stream.tried.items():
+                since, place = tried.acknowledged(), places.get(event)
+                if since is None or since > drain.began or place is None:
+                    continue
+                if stream.layout.before(place, start) or stream.is_truncated(place):
+                    continue
+                if (name, event) not in handed:
+                    raise Violation(
+                        "each event is read at least once",
+                        f"{event!r} at {place} reached no reader of {group.name} by {drain}",
+                    )
 
 
 def _in_session(group: Group) -> None:

@@ -43,6 +43,7 @@ class Writing:
             except self.life.errors.PravegaSparkError as error:
                 is_good = False
                 call.ended_with(error)
+                self.life.look_at(error)
             else:
                 pointers = found if isinstance(found, tuple) else (found,)
                 call.ok([position_of(pointer) for pointer in pointers])
@@ -116,13 +117,26 @@ def named_writer(writer_id: str, events: int) -> Body:
     return body
 
 
+def write_one(life: Life, writer: Any, event: str, name: str, key: str = "k0") -> bool:
+    """Write an event, as a call of the history."""
+    return life.call(
+        "write",
+        lambda: writer.write_event(event, key).result(),
+        told=lambda pointer: [position_of(pointer)],
+        stream=name,
+        writer=life.name,
+        events=[[key, event]],
+    )[0]
+
+
 def reader(rounds: int) -> Body:
-    """Return a program that reads the whole stream again and again."""
+    """Return a program that reads whole streams again and again."""
 
     def body(life: Life) -> None:
         stream_of(life)
         for _ in range(rounds):
-            read_all(life)
+            names = [name for name in (life.stream, life.other) if name in life.made]
+            read_all(life, life.source.choice(names))
             life.wait(life.source.choice((0.1, 3.0)))
 
     return body

@@ -15,11 +15,19 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
     def body(life: Life) -> None:
         stream_of(life), stream_of(life, life.other)
         draw, manager = life.source, life.manager()
-        group = life.until_it_works(
-            lambda: manager.create_reader_group(
-                life.group, [life.stream], acknowledge=acknowledge, checkpoint_interval="10 s"
+        if life.group not in life.made:
+            life.until_it_works(
+                lambda: manager.create_reader_group(
+                    life.group,
+                    [life.stream],
+                    acknowledge=acknowledge,
+                    checkpoint_interval="10 s",
+                    retention=life.group_retention,
+                ),
+                "ConfigMismatch",
             )
-        )
+        life.made.add(life.group)
+        group = manager.reader_group(life.group)
         until = life.now() + int(seconds * 1e9)
         session = 0
         while life.now() < until:
@@ -32,6 +40,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 reader=reader_id,
                 acknowledge=acknowledge,
                 streams=[life.stream],
+                retention=life.group_retention,
             )
             if not joined:
                 life.wait(1.0)
@@ -68,10 +77,15 @@ def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
         life.wait(1.0)
 
 
-def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> None:
-    """Read and acknowledge by transactions that write one event for each that was read."""
+def _in_transactions(
+    life: Life, reader: Any, reader_id: str, until: int, pause: float = 0.0
+) -> None:
+    """Read and acknowledge by transactions that write one event for each that was read.
+
+    After one that read nothing it waits for ``pause`` seconds.
+    """
     who, draw, state = {"group": life.group, "reader": reader_id}, life.source, life.state
-    told, writer = partial(_told, life.stream), None
+    writer = None
     while life.now() < until:
         try:
             writer = writer or life.manager().create_joint_writer([life.other])
@@ -90,7 +104,7 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
             is_good, found = life.call(
                 "next",
                 partial(reader.read_next_event, timeout=0.5),
-                told=told,
+                told=partial(_told, life.stream),
                 **who,
             )
             if not is_good:
@@ -110,9 +124,52 @@ def _in_transactions(life: Life, reader: Any, reader_id: str, until: int) -> Non
             life.call("commit", transaction.commit, transaction=name, reads=reads)
         else:
             life.call("abort", transaction.abort, transaction=name)
-        life.wait(draw.choice((0.0, 0.5)))
+        life.wait(draw.choice((0.0, 0.5)) if reads else pause or 0.3)
     if life.call("leave", reader.close, **who)[0] is False:
         life.call("expire", lambda: None, **who)
+
+
+def drain(life: Life, acknowledge: str) -> None:
+    """Read all that the group owes, when all is calm; then again from a checkpoint of before."""
+    group = life.manager().reader_group(life.group)
+    _drain(life, group, acknowledge, "drain")
+    checkpoint = life.until_it_works(group.last_checkpoint)
+    if checkpoint is None or life.source.random() < 0.5:
+        return
+    cuts = {stream: cut_of(cut) for stream, cut in checkpoint.stream_cuts.items()}
+    life.call("reset", partial(group.reset, checkpoint), group=life.group, to=cuts)
+    _drain(life, group, acknowledge, "again")
+
+
+def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
+    """Join, read until nothing comes for two minutes, and leave."""
+    who = {"group": life.group, "reader": reader_id}
+    call = life.begin("drain", **who)
+    _, reader = life.call(
+        "join",
+        partial(group.create_reader, reader_id, lease="10 s"),
+        acknowledge=acknowledge,
+        streams=[life.stream],
+        **who,
+    )
+    if acknowledge == "transaction":
+        _in_transactions(life, reader, reader_id, life.now() + int(60e9), 8.0)
+        call.ok()
+        return
+    quiet_since = life.now()
+    while life.now() - quiet_since < 40e9:
+        is_done, found = life.call(
+            "next",
+            partial(reader.read_next_event, timeout=5.0),
+            told=partial(_told, life.stream),
+            **who,
+        )
+        if is_done and found.event is not None:
+            quiet_since = life.now()
+        elif is_done and found.checkpoint is None:
+            life.wait(1.0)
+    call.ok()
+    life.call("leave", reader.close, **who)
 
 
 def _told(stream: str, found: Any) -> Any:
@@ -125,7 +182,7 @@ def _told(stream: str, found: Any) -> Any:
 
 
 def checkpointer(rounds: int) -> Body:
-    """Return a program that asks the group for checkpoints."""
+    """Return a program that asks the group for checkpoints, and changes it now and then."""
 
     def body(life: Life) -> None:
         stream_of(life)
@@ -145,5 +202,12 @@ def checkpointer(rounds: int) -> Body:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
 
             life.call("checkpoint", checkpoint, told=told, group=life.group, name=name)
+            if life.changes_groups and life.source.random() < 0.25:
+                interval = life.source.choice(("5 s", "20 s", None))
+
+                def update(interval: str | None = interval) -> Any:
+                    return manager.reader_group(life.group).update(checkpoint_interval=interval)
+
+                life.call("update_group", update, group=life.group)
 
     return body

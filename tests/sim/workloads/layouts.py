@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
@@ -9,12 +11,12 @@ from tests.sim.workloads.common import cut_of, stream_of
 
 
 def scaler(rounds: int) -> Body:
-    """Return a program that splits and merges segments."""
+    """Return a program that splits and merges segments; it repeats a scale, and asks for a hole."""
 
     def body(life: Life) -> None:
         stream, draw = stream_of(life), life.source
         for _ in range(rounds):
-            life.wait(draw.choice((0.2, 3.0)))
+            life.wait(draw.choice((0.2, 0.2, 3.0)))
             segments = sorted(life.until_it_works(stream.segments), key=lambda s: s.key_range.low)
             ranges: list[tuple[float, float]]
             if len(segments) > 1 and draw.random() < 0.5:
@@ -25,11 +27,25 @@ def scaler(rounds: int) -> Body:
                 seal = [draw.choice(segments)]
                 low, high = seal[0].key_range.low, seal[0].key_range.high
                 ranges = [(low, (low + high) / 2), ((low + high) / 2, high)]
+                if draw.random() < 0.2:
+                    ranges.pop()
 
             def scale(seal: Any = seal, ranges: Any = ranges) -> Any:
-                return stream.scale(seal, ranges)
+                return stream.scale(seal, ranges).number
 
-            life.call("scale", scale, stream=life.stream)
+            asked = partial(
+                life.call,
+                "scale",
+                scale,
+                told=int,
+                stream=life.stream,
+                seal=[str(one.segment_id) for one in seal],
+                sealed=[[one.key_range.low, one.key_range.high] for one in seal],
+                ranges=[list(one) for one in ranges],
+            )
+            asked()
+            if draw.random() < 0.4:
+                asked()
 
     return body
 
@@ -41,6 +57,11 @@ def truncator(rounds: int) -> Body:
         stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             cut = life.until_it_works(stream.tail)
+            if draw.random() < 0.5:  # amid a chunk
+                fewer = draw.choice((1, 2))
+                cut = replace(
+                    cut, positions={s: at - fewer if at >= fewer else at for s, at in cut}
+                )
             life.wait(draw.choice((0.2, 3.0, 20.0)))
 
             def truncate(cut: Any = cut) -> Any:
@@ -59,15 +80,18 @@ def upkeep(rounds: int) -> Body:
         stream, draw = stream_of(life), life.source
         manager = life.manager()
         kinds = {
-            "compact": lambda: stream.compact(include_newest=True, target=100_000_000),
+            "compact": lambda: stream.compact(
+                include_newest=True, target=draw.choice(("16 KiB", "64 MiB"))
+            ),
             "sweep": lambda: stream.sweep(
-                grace=draw.choice(("2 minutes", "1 hour")), retain="5 minutes"
+                grace=draw.choice(("1 minute", "2 minutes", "1 hour")),
+                retain=draw.choice(("1 minute", "5 minutes")),
             ),
             "maintain": lambda: manager.maintain(full=True),
         }
         for _ in range(rounds):
-            life.wait(draw.choice((0.5, 5.0, 60.0, 600.0)))
-            name = draw.choice(list(kinds))
+            life.wait(draw.choice((0.5, 0.5, 5.0, 60.0, 600.0)))
+            name = draw.choice(("compact", *kinds))
             life.call(name, kinds[name], stream=life.stream)
 
     return body

@@ -7,11 +7,29 @@ from functools import partial
 
 from tests.sim.lives import Body, Life
 from tests.sim.programs import Program
-from tests.sim.workloads import appends, groups, layouts, retention, tables, transactions
+from tests.sim.workloads import (
+    appends,
+    autoscaling,
+    backups,
+    groups,
+    layouts,
+    retention,
+    sealing,
+    tables,
+    tokens,
+    transactions,
+    watermarks,
+)
 from tests.sim.workloads.common import read_all, record_layout
-from tests.sim.world import World
+from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
+_COMPANY = {
+    "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
+    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
+    "t": "s", "j": "jr",
+}  # fmt: skip
+"""What a program is drawn with: those that compete with it, and those that see what it does."""
 
 
 def play(world: World) -> None:
@@ -35,16 +53,23 @@ def play(world: World) -> None:
         "p": lambda: groups.checkpointer(3),
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
+        "l": lambda: tables.folder(draw.randint(1, 3)),
+        "b": lambda: tokens.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
+        "d": lambda: sealing.sealer(6.0),
+        "o": lambda: sealing.late_writer(draw.randint(4, 8)),
+        "u": lambda: sealing.recreator(draw.randint(1, 2)),
+        "e": lambda: watermarks.note_taker(draw.randint(3, 8)),
+        "v": lambda: autoscaling.loader(draw.randint(3, 8)),
+        "a": lambda: backups.archivist(draw.randint(1, 2)),
     }
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
-    names = [first, *draw.choices(list(catalog), k=draw.randint(2, 4))]
-    if "w" in names and draw.random() < 0.5:
-        names.append("w")
-    if "q" in names or "y" in names:
-        names += ["q", "y", "n"]
-    if "g" in names:
-        names += ["g", "n"]
+    names = [first, *draw.choices(list(catalog), k=draw.randint(1, 3))]
+    for name, others in _COMPANY.items():
+        if name in names:
+            names += others
+    names = list(world.chosen_programs or names)
+    world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
         if world.has(f"program {name}{number}"):
@@ -52,15 +77,40 @@ def play(world: World) -> None:
     world.trouble(seconds=40.0)
     world.run()
     world.calm()
-    Program(world, "audit", world.host(), auditor)
+    Program(world, AUDITOR, world.host(), partial(last_word, acknowledge))
     world.run()
 
 
-def auditor(life: Life) -> None:
-    """Read all when all is calm."""
+def last_word(acknowledge: str, life: Life) -> None:
+    """Carry out what is decided, drain the group, and read all, when all is calm."""
     life.wait(100.0)
     for name in (life.stream, life.other):
+        if name in life.made:
+            settle(life, name)
+    if life.group in life.made:
+        groups.drain(life, acknowledge)
+    if tokens.BYTES in life.made:
+        while not tokens.read_bytes(life):
+            life.wait(1.0)
+    if watermarks.TIMED in life.made:
+        watermarks.ask_watermark(life, life.manager().event_time(watermarks.TIMED))
+    auditor(life)
+
+
+def auditor(life: Life) -> None:
+    """Read all streams."""
+    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
+
+
+def settle(life: Life, name: str) -> None:
+    """Append, as somebody does who knows nothing of decisions: they are carried out by that."""
+    call = life.begin("settle", stream=name)
+    writer = life.until_it_works(life.manager().stream(name).create_writer)
+    appends.write_one(life, writer, f"{life.name}-{name}", name)
+    life.wait(130.0)
+    life.until_it_works(writer.close)
+    call.ok()

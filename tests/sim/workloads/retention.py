@@ -17,9 +17,11 @@ def subscriber(rounds: int) -> Body:
         who = {"stream": life.stream, "subscriber": name}
         while not life.call("subscribe", partial(stream.subscribe, name), **who)[0]:
             life.wait(1.0)
+        older = None
         for _ in range(rounds):
             life.wait(draw.choice((0.2, 3.0, 10.0)))
-            cut = life.until_it_works(stream.tail)
+            cut = older if older and draw.random() < 0.3 else life.until_it_works(stream.tail)
+            older = older or cut
             life.call("release", partial(stream.publish, name, cut), **who, cut=cut_of(cut))
         if draw.random() < 0.3:
             life.call("unsubscribe", partial(stream.unsubscribe, name), **who)

@@ -37,7 +37,7 @@ def table_user(rounds: int) -> Body:
         updates = life.module("key_value.updates")
         known: dict[str, Any] = {}
         for _ in range(rounds):
-            life.wait(draw.choice((0.0, 0.3, 2.0)))
+            life.wait(draw.choice((0.0, 0.3, 2.0, 250.0 if life.has_long_waits else 0.3)))
             state["value"] = state.setdefault("value", 0) + 1
             kind = draw.choice(("update", "update", "get", "scan", "put"))
             if kind == "get":
@@ -92,14 +92,35 @@ def table_user(rounds: int) -> Body:
                             {"key": key, "value": value, "expected": _version(entry.version)}
                         )
                         steps.append(updates.TablePut(key, value, entry.version))
-                life.call(
+                is_done, _ = life.call(
                     "update",
                     partial(table.update, steps),
                     told=lambda versions: [_version(v) for v in versions],
                     table=life.table,
                     changes=changes,
                 )
+                if not is_done and draw.random() < 0.7:  # as others have changed them
+                    keys = list(KEYS)
+                    found = life.until_it_works(partial(table.get_all, keys, fresh=True))
+                    known = dict(zip(keys, found, strict=True))
         life.until_it_works(table.close)
+
+    return body
+
+
+def folder(rounds: int) -> Body:
+    """Return a program that folds the table's changes once they are old, and sweeps the log."""
+
+    def body(life: Life) -> None:
+        _table(life)
+        manager = life.manager()
+        for _ in range(rounds):
+            life.wait(life.source.choice((200.0, 650.0)))
+            life.call(
+                "maintain",
+                lambda: manager.maintain(kinds=("folding", "retention", "sweeping"), full=True),
+                root="",
+            )
 
     return body
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -93,5 +94,20 @@ def _play(life: Life, streams: list[str], transaction: Any, write: Any) -> None:
     elif len(streams) == 1 and draw.random() < 0.3:
         life.call("commit", lambda: transaction.commit(wait=False), transaction=name, wait=False)
     else:
-        life.call("commit", transaction.commit, transaction=name)
+        is_done, _ = life.call("commit", transaction.commit, transaction=name)
+        if not is_done:
+            _after_unknown(life, transaction, name, write, streams[0])
     life.wait(draw.choice((0.0, 1.0)))
+
+
+def _after_unknown(life: Life, transaction: Any, name: str, write: Any, stream: str) -> None:
+    """Go on with a transaction whose commit failed: write to it, abort it, or commit it again."""
+    kind = life.source.choice(("write", "abort", "again"))
+    if kind == "write":  # it is in no stage: nobody may ever see it
+        with contextlib.suppress(life.errors.PravegaSparkError):
+            write(stream, f"{name}.late", KEYS[0])
+            transaction.flush()
+    if kind == "abort":
+        life.call("abort", transaction.abort, transaction=name)
+    else:
+        life.call("commit", transaction.commit, transaction=name)

@@ -1,0 +1,94 @@
+"""A byte stream is one sequence: whoever reads a byte finds the same there, and none is lost.
+
+What is written are tokens that end with ``;``, each of which is written once; only a writer with
+an id writes one again, after an unknown outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+_END = ";"
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a byte changes, or a token is lost, doubled, refused or out of order."""
+    for stream in sorted({call.arguments["stream"] for call in of(calls, "read_bytes")}):
+        mine = [call for call in calls if call.arguments.get("stream") == stream]
+        _check(of(mine, "write_bytes"), [call for call in of(mine, "read_bytes") if call.ok])
+
+
+def _check(writes: Sequence[Recorded], reads: Sequence[Recorded]) -> None:
+    tried: dict[str, list[Recorded]] = {}
+    for write in writes:
+        for token in _tokens(write.arguments["text"]):
+            tried.setdefault(token, []).append(write)
+    numbers = {token: number for number, token in enumerate(tried)}
+    known: dict[int, str] = {}
+    places: dict[str, int] = {}
+    for read in reads:
+        _agrees(read, known)
+        _of_tokens(read, tried, numbers, places)
+    for read in reads:
+        _lacks_nothing(read, tried, places)
+        for other in reads:
+            if read.before(other) and other.value["from"] < read.value["from"]:
+                raise Violation("the head never moves back", f"{read}; then {other}")
+
+
+def _tokens(text: str) -> list[str]:
+    return [f"{token}{_END}" for token in text.split(_END)[:-1]]
+
+
+def _agrees(read: Recorded, known: dict[int, str]) -> None:
+    for at, byte in enumerate(read.value["text"], read.value["from"]):
+        if known.setdefault(at, byte) != byte:
+            raise Violation(
+                "a place has one byte", f"byte {at} is {byte!r}, and was {known[at]!r}: {read}"
+            )
+
+
+def _of_tokens(
+    read: Recorded,
+    tried: dict[str, list[Recorded]],
+    numbers: dict[str, int],
+    places: dict[str, int],
+) -> None:
+    text, at = read.value["text"], read.value["from"]
+    if at:  # a truncation may lie within a token
+        rest = text.partition(_END)
+        at, text = at + len(rest[0]) + len(rest[1]), rest[2]
+    if text and not text.endswith(_END):
+        raise Violation("no part of a write is visible", f"{text[-40:]!r} ends {read}")
+    last: dict[str, str] = {}
+    found: set[str] = set()
+    for token in _tokens(text):
+        calls = tried.get(token, [])
+        assert read.ended is not None
+        if not any(call.may_have_happened and call.began < read.ended for call in calls):
+            raise Violation("nothing from nowhere", f"nobody wrote {token!r} by then: {read}")
+        if token in found or places.setdefault(token, at) != at:
+            raise Violation("exists exactly once", f"{token!r} is at two places: {read}")
+        found.add(token)
+        writer = calls[0].arguments["writer"]
+        if writer in last and numbers[last[writer]] > numbers[token]:
+            raise Violation(
+                "bytes of a writer are in order", f"{last[writer]!r} before {token!r}: {read}"
+            )
+        last[writer] = token
+        at += len(token)
+
+
+def _lacks_nothing(
+    read: Recorded, tried: dict[str, list[Recorded]], places: dict[str, int]
+) -> None:
+    start, end = read.value["from"], read.value["from"] + len(read.value["text"])
+    for token, calls in tried.items():
+        if not any(call.ok and call.before(read) for call in calls):
+            continue
+        at = places.get(token)
+        if (not start) if at is None else at >= end:
+            raise Violation("acknowledged is there", f"{token!r} at {at} is not in {read}")

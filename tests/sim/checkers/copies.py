@@ -1,0 +1,66 @@
+"""A backup that is complete has what was acknowledged before it began, as one version has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.streams import StreamHistory, placed, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a copy lacks events, has others, or a part of a call or transaction."""
+    streams = streams_of(calls)
+    for read in of(calls, "read_copy"):
+        stream = streams.get(read.arguments["stream"])
+        if read.ok and stream is not None:
+            _check(calls, stream, read)
+
+
+def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> None:
+    backups = [
+        call
+        for call in of(calls, "backup")
+        if call.arguments["copy"] == read.arguments["copy"] and call.may_have_happened
+    ]
+    done = [call for call in backups if call.ok and call.before(read)]
+    places, found = stream.places(), {}
+    for segment, offset, _, event in read.value["events"]:
+        position = placed([segment, offset])
+        tried = stream.tried.get(event)
+        if tried is None:
+            raise Violation("a copy has nothing from nowhere", f"{event!r} in {read}")
+        assert read.ended is not None
+        if tried.began is None or tried.began > read.ended:
+            raise Violation("a copy has nothing from nowhere", f"{event!r} in {read}")
+        if event in found or places.get(event, position) != position:
+            raise Violation(
+                "a copy has each event where it was", f"{event!r} at {position}: {read}"
+            )
+        found[event] = position
+    for event, tried in stream.tried.items():
+        since, place = tried.acknowledged(), places.get(event)
+        owed = since is not None and any(since < backup.began for backup in done)
+        if not owed or event in found or place is None:
+            continue
+        if not stream.layout.before(place, read.value["from"]):
+            raise Violation("a copy lacks nothing that was acknowledged", f"{event!r}: {read}")
+    _whole_batches(stream, found, read)
+
+
+def _whole_batches(
+    stream: StreamHistory, found: dict[str, tuple[str, int]], read: Recorded
+) -> None:
+    batches: dict[int, list[str]] = {}
+    for event, tried in stream.tried.items():
+        batches.setdefault(tried.batch, []).append(event)
+    places = stream.places()
+    for batch in batches.values():
+        there = [event for event in batch if event in found]
+        gone = [event for event in batch if event not in found]
+        if there and any(
+            event in places and not stream.layout.before(places[event], read.value["from"])
+            for event in gone
+        ):
+            raise Violation("a copy has no part of a call", f"{there} without {gone}: {read}")

@@ -1,0 +1,14 @@
+"""Whatever crashes when, nobody ever finds a log, a chunk or a file damaged or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if somebody found something damaged."""
+    for call in of(calls, "find_damage"):
+        raise Violation("nothing is damaged", f"{call}")

@@ -1,0 +1,71 @@
+"""No event enters what is sealed, and a scale leaves no keys without a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.sim.checkers.streams import StreamHistory, streams_of
+from tests.sim.checkers.violations import Violation
+from tests.sim.recorded import Recorded, of
+
+
+def check(calls: Sequence[Recorded]) -> None:
+    """Raise a Violation if a write lands behind a seal, or a scale makes no whole layout."""
+    streams = streams_of(calls)
+    for seal in of(calls, "seal"):
+        stream = streams.get(seal.arguments["stream"])
+        for event, began, _ in _landed(stream) if seal.ok and stream is not None else ():
+            if seal.ended is not None and seal.ended < began:
+                raise Violation(
+                    "no event enters what is sealed", f"{event!r} of line {began}, after {seal}"
+                )
+    scales = [call for call in of(calls, "scale") if call.ok and "seal" in call.arguments]
+    for scale in scales:
+        _whole(scale)
+        _same_epoch(scale, scales)
+        stream = streams.get(scale.arguments["stream"])
+        for event, began, segment in _landed(stream) if stream is not None else ():
+            if segment in scale.arguments["seal"] and (scale.ended or 0) < began:
+                raise Violation(
+                    "no event enters what is sealed",
+                    f"{event!r} of line {began} is in segment {segment}, after {scale}",
+                )
+    for call in of(calls, "autoscale"):
+        if call.ok and call.value is not None and call.value < call.arguments["minimum"]:
+            raise Violation("automatic scaling leaves the minimum of segments", f"{call}")
+
+
+def _landed(stream: StreamHistory) -> Iterator[tuple[str, int, str]]:
+    """Yield events that are in a stream: the line of the first call that may have put it there."""
+    places = stream.places()
+    for event, tried in stream.tried.items():
+        began = tried.began
+        if event in places and began is not None and tried.transaction is None:
+            yield event, began, places[event][0]
+
+
+def _whole(scale: Recorded) -> None:
+    """The new segments have exactly the keys of those that they replace."""
+    old, new = (_joined(scale.arguments[name]) for name in ("sealed", "ranges"))
+    if old != new:
+        raise Violation("a scale leaves no keys without a segment", f"{old} becomes {new}: {scale}")
+
+
+def _joined(ranges: Sequence[Sequence[float]]) -> list[list[float]]:
+    found: list[list[float]] = []
+    for low, high in sorted(tuple(one) for one in ranges):
+        if found and found[-1][1] == low:
+            found[-1][1] = high
+        else:
+            found.append([low, high])
+    return found
+
+
+def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
+    """Who repeats a scale gets the epoch that the first one has made."""
+    for other in others:
+        same = all(
+            scale.arguments[name] == other.arguments[name] for name in ("stream", "seal", "ranges")
+        )
+        if same and scale.value != other.value:
+            raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")

@@ -1,0 +1,54 @@
+"""Writers that note the times of their events, and those who ask how far all of them are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.lives import Body, Life
+from tests.sim.workloads.common import cut_of, stream_of
+
+TIMED = "s/times"
+
+
+def note_taker(rounds: int) -> Body:
+    """Return a program that writes, notes times that only grow, and asks for the watermark."""
+
+    def body(life: Life) -> None:
+        stream, draw, state = stream_of(life, TIMED), life.source, life.state
+        name, writer = life.author, None
+        time = stream.event_time()
+        for _ in range(rounds):
+            if writer is None:
+                writer = life.until_it_works(partial(stream.create_writer, name))
+            state["time"] = state.setdefault("time", 1_000_000) + draw.choice((0, 500, 2_000))
+            noted = state["time"]
+
+            def note(writer: Any = writer, noted: int = noted) -> None:
+                if draw.random() < 0.7:
+                    writer.write_event(f"{name}-{noted}", name)
+                writer.note_time(noted).result()
+
+            is_done, _ = life.call("note_time", note, stream=TIMED, writer=name, time=noted * 1_000)
+            if not is_done:
+                writer = None
+            ask_watermark(life, time)
+            life.wait(draw.choice((0.0, 1.0, 12.0)))
+            if draw.random() < 0.3:
+                life.call("update_watermark", time.update, stream=TIMED)
+        life.call("forget", lambda: None, stream=TIMED, writer=name)
+        if writer is not None:
+            life.until_it_works(writer.close)
+
+    return body
+
+
+def ask_watermark(life: Life, time: Any) -> None:
+    """Ask for the watermark, as a call of the history."""
+
+    def told(found: Any) -> Any:
+        if found is None:
+            return None
+        return {"lower": found.lower_us, "upper": found.upper_us, "cut": cut_of(found.cut)}
+
+    life.call("watermark", time.watermark, told=told, stream=TIMED)
