@@ -75,7 +75,7 @@ def everything_held(child: Callable[[], Any]) -> Any:
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        # One that nobody gives is held, too: a thread that waits to be woken holds its own for ever.
+        # One that nobody gives is held, too: a thread that waits to be woken holds its own.
         taken = [lock for lock in _locks() if lock.acquire(timeout=0.5)]
         try:
             held.set()
