@@ -47,9 +47,11 @@ class _FirstUse:
         """End what the first computation sets up, too, which another thread may have begun.
 
         Arrow sets it up under locks of its own, outside of Python's, so the call here waits for
-        that thread. The child's first ``dictionary_encode``, say, would do so forever.
+        that thread. The child's first ``dictionary_encode``, say, would do so forever. So would its
+        first array, if that thread was amid the first allocation.
         """
         self._lock.acquire()
+        pa.nulls(1, pa.string())
         if not self._has_computed and _COMPUTE in sys.modules:
             numbers = column(np.zeros(1, np.int64), pa.int64())
             numbers.dictionary_encode().indices.take(numbers).cast(pa.int64())

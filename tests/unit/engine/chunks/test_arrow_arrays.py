@@ -194,3 +194,24 @@ def test_process_ends_its_first_computation_before_it_forks() -> None:
     assert "dictionary_encode" in said
     assert len(set(said)) == len(said), "only before the first fork"
     assert said[-1] == "False"
+
+
+_FORK_BEFORE_ANY_ARRAY = """
+import os
+import pyarrow as pa
+from pravega_spark.engine.chunks import arrow_arrays
+before = pa.default_memory_pool().max_memory()
+child = os.fork()
+if child == 0:
+    os._exit(0 if pa.default_memory_pool().max_memory() > before else 1)
+print(before, os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.check
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_process_ends_its_first_allocation_before_it_forks() -> None:
+    """Else a child waits for ever if another thread of the parent was within it."""
+    command = [sys.executable, "-c", _FORK_BEFORE_ANY_ARRAY]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == "0 0\n"
