@@ -61,10 +61,10 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about five minutes
+check: lint ## lint, then the tests that need neither a JVM nor a server: about a quarter of an hour
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
-test: setup ## lint, then every test (ARGS="-k name" to choose): about 23 minutes
+test: setup ## lint, then every test (ARGS="-k name" to choose): about three quarters of an hour
 	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
 	@$(MAKE) --no-print-directory light
