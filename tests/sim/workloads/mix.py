@@ -33,7 +33,7 @@ _COMPANY = {
 
 
 def play(world: World) -> None:
-    """Draw three to five programs, let them meet faults, and audit what is there."""
+    """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
     acknowledge = draw.choice(("next", "next", "checkpoint", "transaction"))
     catalog: dict[str, Maker] = {
