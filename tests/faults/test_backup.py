@@ -5,7 +5,6 @@ Two processes write, one of them also scales, and a third truncates and sweeps w
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sys
 import time
@@ -23,12 +22,11 @@ from pravega_spark.errors import StoreRefused
 from pravega_spark.manager import StreamManager, root_of
 from tests.harness import failpoints
 from tests.harness.retention_processes import write
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 BACKUP = ("backup.file:20", "backup.log:2", "backup.table:2")
 UPDATE = ("backup.led-up", "backup.prepared", "backup.applied", "backup.changed")
 RESTORE = ("restore.closed", "restore.last:2")
@@ -74,7 +72,7 @@ def restore(root: str, kill: str) -> None:
 
 def exit_code(function: Callable[..., None], *arguments: str) -> int | None:
     """Run a function in a process of its own; return the process's exit code."""
-    process = PROCESSES.Process(target=function, args=arguments, daemon=True)
+    process = FORKED.Process(target=function, args=arguments, daemon=True)
     process.start()
     process.join(WAIT_SECONDS)
     return process.exitcode
@@ -106,10 +104,10 @@ def test_killed_backups_and_restores_are_finished_by_the_next_while_the_stream_i
         return record is not None and record.last > 0
 
     actors = [
-        PROCESSES.Process(target=use, args=(root, w, stop), kwargs={"scales": w == "w0"})
+        FORKED.Process(target=use, args=(root, w, stop), kwargs={"scales": w == "w0"})
         for w in WRITERS
     ]
-    actors.append(PROCESSES.Process(target=sweep, args=(root, stop)))
+    actors.append(FORKED.Process(target=sweep, args=(root, stop)))
     for actor in actors:
         actor.daemon = True
         actor.start()

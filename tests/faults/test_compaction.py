@@ -6,7 +6,6 @@ everything after each pair. ``COMPACTION_ROUNDS=20`` runs it longer.
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -23,15 +22,12 @@ from tests.harness.compaction_processes import compact, sweep_now
 from tests.harness.retention_audit import check_events
 from tests.harness.retention_processes import BATCH, KEYS, write
 from tests.harness.tiers import sized
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
 ROUNDS = sized(1, 5, "COMPACTION_ROUNDS")
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    ["tests.harness.retention_processes", "tests.harness.compaction_processes"]
-)
 POINTS = (
     "compact.planned",
     "compact.written",
@@ -55,7 +51,7 @@ class StreamInUse:
         self.processes: list[Any] = []
 
     def start(self, function: Callable[..., None], *arguments: Any, **options: Any) -> Any:
-        process = PROCESSES.Process(target=function, args=arguments, kwargs=options, daemon=True)
+        process = FORKED.Process(target=function, args=arguments, kwargs=options, daemon=True)
         process.start()
         self.processes.append(process)
         return process

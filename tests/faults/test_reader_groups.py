@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -36,6 +35,7 @@ from tests.harness.group_audit import (
 )
 from tests.harness.group_processes import GROUP, read, read_buffered, write
 from tests.harness.tiers import sized
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP")
@@ -45,8 +45,6 @@ ROUNDS = sized(3, 60, "GROUP_ROUNDS")
 READERS, WRITERS = 4, 2
 LEASE = "10 s"
 """Longer than a busy machine leaves a reader without a processor."""
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 
 
 class Fleet:
@@ -73,7 +71,7 @@ class Fleet:
             self.add_reader()
 
     def _start(self, name: str, what: Callable[..., None], *arguments: str) -> None:
-        process = PROCESSES.Process(target=what, args=(self.root, *arguments))
+        process = FORKED.Process(target=what, args=(self.root, *arguments))
         process.start()
         self.processes[name] = process
 

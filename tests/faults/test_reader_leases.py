@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,14 +18,13 @@ import pytest
 from pravega_spark.manager import StreamManager
 from pravega_spark.reader_groups.reader_group import ReaderGroup
 from tests.harness.group_processes import GROUP, LEASE, process_slowly
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGSTOP"),
     pytest.mark.slow,
 ]
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 LEASE_SECONDS = 5.0
 
 
@@ -44,7 +42,7 @@ class Worker:
         )
         self.ledger = folder / "ledger"
         given = json.dumps({"lease": LEASE, **options})
-        self.process = PROCESSES.Process(
+        self.process = FORKED.Process(
             target=process_slowly,
             args=(str(folder / "root"), "busy", str(self.ledger), seconds, given),
         )

@@ -7,7 +7,6 @@ longer.
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sys
 from collections import Counter
@@ -33,13 +32,12 @@ from tests.harness.retention_processes import (
     write,
 )
 from tests.harness.tiers import sized
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
 ROUNDS = sized(1, 5, "RETENTION_ROUNDS")
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.harness.retention_processes"])
 WAIT_SECONDS = 240.0
 """How long a process may take for its work, on a machine that is busy with much else."""
 RUNS = 40
@@ -94,7 +92,7 @@ class StreamInUse:
 
     def start(self, function: Callable[..., None], *arguments: Any, **options: Any) -> Any:
         """Start a process that runs a function."""
-        process = PROCESSES.Process(target=function, args=arguments, kwargs=options, daemon=True)
+        process = FORKED.Process(target=function, args=arguments, kwargs=options, daemon=True)
         process.start()
         self.processes.append(process)
         return process

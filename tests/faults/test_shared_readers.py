@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pravega_spark.manager import StreamManager
 from tests.harness.group_audit import Ledger, check_order, counted, history, ownerships
 from tests.harness.group_processes import GROUP, read_together, write
 from tests.harness.releases import start_release
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 READERS = 5
 """In each process."""
 LEASE = "10 s"
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.harness.group_processes"])
 OLD = """
 import sys, time
 from pravega_spark import StreamManager
@@ -62,7 +60,7 @@ class Fleet:
         self.old = start_release("0.1.0", OLD, root, GROUP, "old", path, LEASE)
 
     def start(self, what: Callable[..., None], *arguments: object) -> Any:
-        process = PROCESSES.Process(target=what, args=(str(self.root), *arguments))
+        process = FORKED.Process(target=what, args=(str(self.root), *arguments))
         process.start()
         self.processes.append(process)
         return process

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -22,16 +21,13 @@ from pathlib import Path
 
 from pravega_spark.config.policies import ScalingPolicy, StreamConfiguration
 from pravega_spark.manager import StreamManager
+from tests.harness.warm_children import FORKED
 from tests.harness.writer_processes import STREAM
 
 KEYS = 3
 _IN_FLIGHT = 8
 _SECONDS = 240.0
 """A writer that waits longer than this for an acknowledgement has failed."""
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    ["tests.harness.hard_killed_writers", "pravega_spark.engine.store.s3"]
-)
 
 
 def produce(root: str, options: str, name: str, has_id: bool, ledger: str, end: str) -> None:
@@ -112,7 +108,7 @@ class HardKilledWriters:
         writer.lives += 1
         ledger = self.folder / f"{writer.index}.{writer.lives}.ledger"
         given = (self.root, json.dumps(self.options), writer.name, writer.has_id, str(ledger))
-        writer.process = _PROCESSES.Process(target=produce, args=(*given, str(self._end)))
+        writer.process = FORKED.Process(target=produce, args=(*given, str(self._end)))
         writer.process.start()
 
     def run(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pravega_spark.engine.store import PutOutcome, Store
+from tests.harness.warm_children import FORKED
 
 RACERS = 8
 CONTENT_BYTES = 50_000
@@ -36,12 +36,10 @@ def _run_in_process(store: Store, racer: int, rounds: int, start: Any, results: 
 
 
 def race_processes(store: Store, rounds: int) -> dict[int, list[PutOutcome]]:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.harness.racers"])
-    start = context.Barrier(RACERS, timeout=_START_SECONDS)
-    results: Any = context.Queue()
+    start = FORKED.Barrier(RACERS, timeout=_START_SECONDS)
+    results: Any = FORKED.Queue()
     processes = [
-        context.Process(target=_run_in_process, args=(store, racer, rounds, start, results))
+        FORKED.Process(target=_run_in_process, args=(store, racer, rounds, start, results))
         for racer in range(RACERS)
     ]
     for process in processes:

@@ -20,8 +20,9 @@ from typing import Any
 
 from tests.harness import failpoints
 
-_SERVER: Any = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.harness.warm_children", "pravega_spark.manager"])
+FORKED: Any = multiprocessing.get_context("forkserver")
+"""Starts processes of functions. A process has one such server: what is preloaded is set here."""
+FORKED.set_forkserver_preload(["tests.harness.preloaded", "tests.harness.warm_children"])
 
 
 class WarmChild:
@@ -33,7 +34,7 @@ class WarmChild:
         self._read, write = os.pipe()
         self.stdin, self.stdout = os.fdopen(self._write, "w"), os.fdopen(self._read)
         given = (module, arguments, {**os.environ, **variables}, crash)
-        self._process = _SERVER.Process(target=_Started(*given, read, write))
+        self._process = FORKED.Process(target=_Started(*given, read, write))
         self._process.start()
         os.close(read)
         os.close(write)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 
 import pytest
 
@@ -20,6 +19,7 @@ from pravega_spark.key_value.fold import fold
 from pravega_spark.key_value.folded_table import folded_table
 from pravega_spark.retention.run import RetentionOptions, run_retention
 from tests.harness.s3_server import S3Server
+from tests.harness.warm_children import FORKED
 
 pytestmark = pytest.mark.s3
 T = "s/stock"
@@ -90,9 +90,7 @@ def test_the_whole_life_of_a_table_in_several_processes(manager: StreamManager) 
         expected["k00"] = b"new"
         assert before.get("k00").value == b"0"  # type: ignore[union-attr]
 
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pravega_spark.manager"])
-    processes = [context.Process(target=increment, args=(manager, 5)) for _ in range(2)]
+    processes = [FORKED.Process(target=increment, args=(manager, 5)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import multiprocessing
 import pickle
 import threading
 from collections import Counter
@@ -38,6 +37,7 @@ from tests.harness.faulty_store import Fault, FaultyStore
 from tests.harness.query_checkpoints import Query
 from tests.harness.s3_server import S3Server
 from tests.harness.spark_writing import rows
+from tests.harness.warm_children import FORKED
 
 pytestmark = pytest.mark.s3
 
@@ -183,11 +183,9 @@ def _race(manager: StreamManager, stream: str, racer: int, start: Any) -> None:
 def test_racing_writers_write_each_event_once_in_order(
     manager: StreamManager, stream: str, s3: S3Server
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pravega_spark.manager"])
-    start = context.Barrier(RACERS, timeout=120)
+    start = FORKED.Barrier(RACERS, timeout=120)
     racers = [
-        context.Process(target=_race, args=(manager, stream, racer, start))
+        FORKED.Process(target=_race, args=(manager, stream, racer, start))
         for racer in range(RACERS)
     ]
     for process in racers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.harness.backup_world import copy_objects
 from tests.harness.backup_world import manager_of as copy_manager_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.warm_children import FORKED
 
 S, NIGHTLY = "s/t", "nightly-batch"
 KEEP = StreamConfiguration(retention=RetentionPolicy.by_consumption())
@@ -206,9 +206,6 @@ def test_backup_and_restore_keep_plain_subscribers(manager: StreamManager) -> No
     assert restored.publish(S, NIGHTLY, at(6, life=life), generation=3)
 
 
-RACERS = multiprocessing.get_context("forkserver")
-
-
 def subscribe_and_publish(root: str, count: int) -> None:
     manager = StreamManager(root)
     assert manager.subscribe(S, NIGHTLY) == 0
@@ -225,7 +222,7 @@ def test_processes_subscribe_once_and_the_furthest_cut_stays(tmp_path: Path) -> 
     manager.create_stream(S, KEEP)
     write(manager, 10)
     arguments = str(tmp_path), 10
-    processes = [RACERS.Process(target=subscribe_and_publish, args=arguments) for _ in range(2)]
+    processes = [FORKED.Process(target=subscribe_and_publish, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:

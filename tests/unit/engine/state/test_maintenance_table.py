@@ -47,6 +47,7 @@ from pravega_spark.values.names import check_scope
 from tests.harness.fake_runtime import FakeRuntime, manager_of, memory
 from tests.harness.outages import FAIL, HANG, Outages
 from tests.harness.spy_store import Spy
+from tests.harness.warm_children import FORKED
 
 RETENTION, SCALING, TRANSACTIONS, *_ = MaintenanceKind
 HOUR_MS = 3_600_000
@@ -252,11 +253,9 @@ def race_in_process(root: str, start: Any, results: Any) -> None:
 def test_one_of_several_processes_claims(tmp_path: Path) -> None:
     root = tmp_path / "root"
     StreamManager(root).create_scope("s")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pravega_spark.manager"])
-    start, results = context.Barrier(3, timeout=60), context.Queue()
+    start, results = FORKED.Barrier(3, timeout=60), FORKED.Queue()
     given = (str(root), start, results)
-    processes = [context.Process(target=race_in_process, args=given) for _ in range(3)]
+    processes = [FORKED.Process(target=race_in_process, args=given) for _ in range(3)]
     for process in processes:
         process.start()
     answers = [results.get(timeout=60) for _ in range(3 * ROUNDS)]

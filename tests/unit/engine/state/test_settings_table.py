@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 import time
@@ -41,6 +40,7 @@ from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
 from tests.harness.tiers import sized
+from tests.harness.warm_children import FORKED
 
 HOUR = 3_600_000
 DURATIONS = tuple(name for name in SETTING_NAMES if isinstance(rule_of(name), DurationRule))
@@ -286,11 +286,9 @@ def _set(root: str, names: tuple[str, ...], start: Any) -> None:
 def test_processes_that_change_different_settings_lose_nothing(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pravega_spark.manager"])
     groups = (DURATIONS[:3], DURATIONS[3:6], DURATIONS[6:9])
-    start = context.Barrier(len(groups))
-    processes = [context.Process(target=_set, args=(str(tmp_path), g, start)) for g in groups]
+    start = FORKED.Barrier(len(groups))
+    processes = [FORKED.Process(target=_set, args=(str(tmp_path), g, start)) for g in groups]
     for process in processes:
         process.start()
     for process in processes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.spy_store import Spy
+from tests.harness.warm_children import FORKED
 
 S = "s/t"
 TAG: dict[str, Any] = {"add_tags": ["x"]}
@@ -128,11 +128,9 @@ def test_concurrent_updates_of_processes_lose_nothing(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
     manager.create_stream(S, StreamConfiguration(retention=DAY))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pravega_spark.manager"])
-    start = context.Barrier(4)
+    start = FORKED.Barrier(4)
     processes = [
-        context.Process(target=_tag, args=(str(tmp_path), number, start)) for number in range(3)
+        FORKED.Process(target=_tag, args=(str(tmp_path), number, start)) for number in range(3)
     ]
     for process in processes:
         process.start()
