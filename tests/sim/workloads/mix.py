@@ -20,14 +20,14 @@ from tests.sim.workloads import (
     transactions,
     watermarks,
 )
-from tests.sim.workloads.common import read_all, record_layout
+from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
     "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
-    "t": "s", "j": "jr",
+    "t": "s", "j": "jrm",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
 
@@ -84,6 +84,8 @@ def play(world: World) -> None:
 def last_word(acknowledge: str, life: Life) -> None:
     """Carry out what is decided, drain the group, and read all, when all is calm."""
     life.wait(100.0)
+    if life.source.random() < 0.5:  # then nothing carries it out but what appends
+        life.until_it_works(lambda: life.manager().update_settings(maintain="off"))
     for name in (life.stream, life.other):
         if name in life.made:
             settle(life, name)
@@ -104,6 +106,7 @@ def auditor(life: Life) -> None:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
+            record_segments(life, name)
 
 
 def settle(life: Life, name: str) -> None:
@@ -114,3 +117,5 @@ def settle(life: Life, name: str) -> None:
     life.wait(130.0)
     life.until_it_works(writer.close)
     call.ok()
+    read_all(life, name)  # before another transaction finds what the appends did not
+    transactions.decide_and_wait(life, name)
