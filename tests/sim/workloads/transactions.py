@@ -10,7 +10,6 @@ from typing import Any
 from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, stream_of
 
-
 _LAST = 1 << 30
 """The round after which a program begins no other one."""
 
