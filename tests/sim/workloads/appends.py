@@ -59,6 +59,8 @@ def nameless_writer(rounds: int) -> Body:
         writing = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
+            if draw.random() < 0.2:
+                life.pause_soon()
             if writing is None:
                 writer = life.until_it_works(life.manager().stream(life.stream).create_writer)
                 writing = Writing(life, writer, life.name)

@@ -13,6 +13,7 @@ from tests.sim.workloads import (
     backups,
     groups,
     layouts,
+    quiet,
     retention,
     sealing,
     tables,
@@ -27,7 +28,7 @@ Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
     "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
-    "t": "s", "j": "jrm",
+    "t": "sm", "j": "jrm", "h": "ia", "i": "h",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
 
@@ -61,6 +62,8 @@ def play(world: World) -> None:
         "e": lambda: watermarks.note_taker(draw.randint(3, 8)),
         "v": lambda: autoscaling.loader(draw.randint(3, 8)),
         "a": lambda: backups.archivist(draw.randint(1, 2)),
+        "h": lambda: quiet.housekeeper(draw.randint(2, 4)),
+        "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
@@ -101,7 +104,7 @@ def last_word(acknowledge: str, life: Life) -> None:
 
 def auditor(life: Life) -> None:
     """Read all streams."""
-    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED):
+    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED, quiet.QUIET):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
