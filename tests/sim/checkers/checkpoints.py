@@ -19,7 +19,7 @@ def check(calls: Sequence[Recorded]) -> None:
             if checkpoint.ok:
                 _at_its_markers(group, checkpoint, streams)
                 _all_before_it(group, checkpoint, streams)
-                if group.acknowledge != "transaction":  # there a commit answers
+                if group.acknowledge != "transaction":
                     _shown(group, checkpoint)
                 _covers(checkpoint, streams)
 
@@ -64,7 +64,10 @@ def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
 
 
 def _shown(group: Group, checkpoint: Recorded) -> None:
-    """Who was in the group from before it began, and reads on after it, was shown its marker."""
+    """Who was in the group from before it began, and reads on after it, was shown its marker.
+
+    A group whose transactions acknowledge shows none.
+    """
     name = checkpoint.arguments["name"]
     assert checkpoint.ended is not None
     for session in group.sessions:
