@@ -34,7 +34,7 @@ def check(calls: Sequence[Recorded]) -> None:
                     "no event enters what is sealed",
                     f"{event!r} of line {began} is in segment {segment}, after {scale}",
                 )
-    for name in streams:
+    for name in sorted({call.arguments["stream"] for call in of(calls, "segments")}):
         _only_scales(calls, name)
     for call in of(calls, "autoscale"):
         if call.ok and call.value is not None and call.value < call.arguments["minimum"]:
