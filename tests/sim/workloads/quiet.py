@@ -38,12 +38,13 @@ def housekeeper(rounds: int) -> Body:
         sweep = partial(stream.sweep, grace=_KEPT, retain=_KEPT)
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
-            for number in range(2):
+            is_first = state["round"] == 1
+            for number in range(1 + is_first):
                 writer = life.until_it_works(stream.create_writer)
                 write_one(life, writer, f"{life.author}-{state['round']}.{number}", QUIET)
                 life.until_it_works(writer.close)
             life.wait(draw.choice((62.0, 70.0)))
-            if draw.random() < 0.6:
+            if is_first or draw.random() < 0.4:  # the first sweep lists all files
                 _compact(life, stream, sweep)
             else:
                 life.call("sweep", sweep, stream=QUIET)
