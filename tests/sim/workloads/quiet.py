@@ -23,7 +23,8 @@ def stalled_writer(rounds: int) -> Body:
             state["round"] += 1
             writer = life.until_it_works(stream.create_writer)
             life.pause_soon()
-            write_one(life, writer, f"{life.author}-{state['round']}", QUIET)
+            event = f"{life.author}-{state['round']}"
+            write_one(life, writer, event, QUIET, handle=f"/{state['round']}")
             life.until_it_works(writer.close)
             life.wait(life.source.choice((1.0, 40.0)))
 
@@ -41,7 +42,8 @@ def housekeeper(rounds: int) -> Body:
             is_first = state["round"] == 1
             for number in range(1 + is_first):
                 writer = life.until_it_works(stream.create_writer)
-                write_one(life, writer, f"{life.author}-{state['round']}.{number}", QUIET)
+                event = f"{life.author}-{state['round']}.{number}"
+                write_one(life, writer, event, QUIET, handle=f"/{event}")
                 life.until_it_works(writer.close)
             life.wait(draw.choice((62.0, 70.0)))
             if is_first or draw.random() < 0.4:  # the first sweep lists all files
