@@ -23,6 +23,7 @@ from tests.sim.power.disks import KINDS, Inode, Record, content
 from tests.sim.power.fsyncs import FSYNCS
 from tests.sim.power.reopening import checked, first_refused
 from tests.sim.power.system_calls import SystemCall, parsed, recorded
+from tests.sim.power.workload import smaller_large_events
 from tests.sim.recorded import calls_of
 
 DISKS = sized(60, 1_000, "POWER_DISKS")
@@ -37,6 +38,11 @@ CAUGHT_ON = {
     # A journal that keeps the order of all names has these when it has the commit's name.
     "names of chunks": {"folders"},
     "folders above": {"folders"},
+    "chunks of large events": ALL_FILE_SYSTEMS,
+    "chunks of bytes": ALL_FILE_SYSTEMS,
+    "commits of groups": ALL_FILE_SYSTEMS,
+    "rows of groups": ALL_FILE_SYSTEMS,
+    "names of group commits": {"folders"},  # on the others a later fsync of anything has them
 }
 _NEEDS_STRACE = pytest.mark.skipif(
     shutil.which("strace") is None, reason="strace is not installed (apt install strace)"
@@ -64,6 +70,11 @@ class Recording:
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
     return [Recording(tmp_path_factory.mktemp("power"), seed) for seed in range(RECORDS)]
+
+
+@pytest.fixture(autouse=True)
+def _smaller_large_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    smaller_large_events(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +115,7 @@ def test_recorded_run_uses_what_a_power_cut_can_break(recordings: list[Recording
     record = recordings[0].whole()
     done = {call.operation for call in calls_of(joined(recordings[0].history)) if call.ok}
     assert {"create", "write", "commit", "update", "read", "get", "compact", "sweep"} <= done
+    assert {"write_bytes", "read_bytes", "next", "leave"} <= done
     assert any(change.is_removal for change in record.changes)
     assert any(len(data) > 4096 for inode in record.inodes for _, _, data in inode.writes)
 
