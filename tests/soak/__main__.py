@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.soak import records
@@ -39,7 +40,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
     cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
-    run = Run(folder, given.storage, seed, given.size, cast, given.save)
+    say = partial(print, flush=True)
+    run = Run(folder, given.storage, seed, given.size, cast, given.save, say)
     outcome = run.run(given.minutes)
     _show(outcome)
     if given.keep:

@@ -27,6 +27,8 @@ DEADLY = (
 """Failpoints at which a process that follows a killed one may be killed itself."""
 STUCK = 240.0
 """Seconds in which nobody records anything, after which a phase that has not ended is a failure."""
+STARTS = 4 * STUCK
+"""The same while a process that the phase waits for has not worked yet: Spark may be starting."""
 
 
 class Failed(Exception):
@@ -47,7 +49,11 @@ class Played:
         self.name, self.lives = name, 0
         self._root, self._options = root, json.dumps(dict(options))
         self._environment = jvm.clean_environment(
-            **environment, PYTHONPATH=str(PROJECT), PYSPARK_PYTHON=sys.executable
+            **environment,
+            PYTHONPATH=str(PROJECT),
+            PYSPARK_PYTHON=sys.executable,
+            TMPDIR=str(folder),
+            SPARK_LOCAL_DIRS=str(folder),  # a JVM that is killed leaves its files
         )
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[str] | None = None

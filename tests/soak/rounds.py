@@ -20,7 +20,7 @@ from tests.sim.workloads import (
     transactions,
 )
 from tests.sim.workloads.mix import auditor
-from tests.soak import backups, spark_programs
+from tests.soak import backups, kinds, spark_programs
 
 SCOPES = 4
 """Scopes that rounds use in turn, each in a new life: a root stays as small as it can be."""
@@ -97,12 +97,18 @@ def _checkpoints(acknowledge: str) -> Callable[[int], Body]:
     return lambda size: _group(acknowledge, partial(groups.checkpointer, size // 2))
 
 
+def _users(kind: kinds.Kind, share: float = 2.0) -> Callable[[int], Body]:
+    return lambda size: kinds.user(kind, max(2, int(share * size)))
+
+
 CAST: Mapping[str, Programs] = {
     "writers": {
         "n1": lambda size: appends.nameless_writer(2 * size),
         "n2": lambda size: appends.nameless_writer(2 * size),
         "c1": lambda size: appends.conditional_writer(3 * size),
         "w1": lambda size: appends.named_writer("shared-id", 5 * size),
+        "l1": _users(kinds.LARGE, 0.5),
+        "i1": _users(kinds.SECRET),
     },
     "transactions": {
         "t1": lambda size: transactions.transactional_writer(2 * size, None),
@@ -110,6 +116,7 @@ CAST: Mapping[str, Programs] = {
         "j1": lambda size: transactions.joint_writer(2 * size),
         "w2": lambda size: appends.named_writer("shared-id", 5 * size),
         "f1": lambda size: appends.fencing_writer("x", size),
+        "o1": _users(kinds.ROWS),
     },
     "tables": {
         "k1": lambda size: tables.table_user(5 * size),
@@ -117,6 +124,7 @@ CAST: Mapping[str, Programs] = {
         "e1": lambda size: event_times.noter(3 * size),
         "b1": lambda size: byte_streams.byte_writer(10 * size),
         "b2": byte_streams.byte_reader,
+        "i2": _users(kinds.SECRET),
     },
     "readers": {
         "g1": _members("g1", "next"),
@@ -124,6 +132,7 @@ CAST: Mapping[str, Programs] = {
         "g3": _members("g3", "transaction"),
         "p1": _checkpoints("checkpoint"),
         "k2": lambda size: tables.table_user(5 * size),
+        "l2": _users(kinds.LARGE, 0.5),
     },
     "members": {
         "h1": _members("h1", "next"),
@@ -132,6 +141,7 @@ CAST: Mapping[str, Programs] = {
         "p2": _checkpoints("next"),
         "z2": lambda size: tables.state_user(3 * size),
         "e2": lambda size: event_times.noter(3 * size),
+        "o2": _users(kinds.ROWS),
     },
     "upkeep": {
         "s1": layouts.scaler,
@@ -169,6 +179,9 @@ def audit(life: Life) -> None:
     life.call("settle", partial(_settle, life))
     auditor(life)
     byte_streams.byte_reader(1)(life)
+    for kind in kinds.KINDS:
+        while not kind.read(life):
+            life.wait(1.0)
 
 
 def _settle(life: Life) -> None:

@@ -12,15 +12,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pravega_spark import StreamManager
+from tests.harness import file_kms
 from tests.sim.history import joined
 from tests.sim.recorded import Recorded, calls_of
+from tests.soak.kinds import MASTER_KEY
 from tests.soak.measures import files_of, grown, use_of
-from tests.soak.processes import PROJECT, STUCK, Failed, Played
+from tests.soak.processes import PROJECT, STARTS, STUCK, Failed, Played
 from tests.soak.rounds import AUDITOR, CAST, STEADY, Round
 from tests.soak.storages import STORAGES, Storage
 
@@ -61,13 +63,17 @@ class Run:
         size: int = 10,
         cast: Sequence[str] = tuple(CAST),
         save: Path | None = None,
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """``cast`` are the processes that play; ``save`` is a folder for compressed histories."""
+        """``cast`` are the processes that play; ``save`` is a folder for compressed histories.
+
+        ``say`` is told how long each phase of a round took.
+        """
         self.folder, self.size, self.cast = folder, size, cast
         self.outcome = Outcome(storage, seed)
         self.source = random.Random(f"soak {seed}")
         self.counts: Counter[str] = Counter()
-        self._save = save
+        self._save, self._say = save, say
         self._striking = threading.Lock()
         self._checks: list[tuple[Path, subprocess.Popen[str]]] = []
         self._is_calm = threading.Event()
@@ -118,7 +124,11 @@ class Run:
             manager.update_settings(grace="2 minutes", retain="2 minutes")
 
     def _processes(self, storage: Storage) -> dict[str, Played]:
-        where = (storage.root, storage.options, storage.environment, self.folder)
+        keys = self.folder / "keys"
+        keys.write_text(json.dumps({MASTER_KEY: "secret"}))
+        kms = {"PRAVEGA_SPARK_KMS": file_kms.FACTORY, file_kms.VARIABLE: str(keys)}
+        environment = {**storage.environment, **kms}
+        where = (storage.root, storage.options, environment, self.folder)
         return {name: Played(name, *where) for name in self.cast}
 
     # Rounds
@@ -142,24 +152,29 @@ class Run:
         return Round(number, "play", str(self.folder), seed, self.size)
 
     def _phase(self, round: Round, processes: Mapping[str, Played]) -> None:
-        size, since = 0, time.monotonic()
+        began = time.monotonic()
+        size, since, last = 0, began, ""
         for process in processes.values():
             process.tell(round)
         while waiting := [p for p in processes.values() if not round.done(p.name).exists()]:
             now = time.monotonic()
             if round.recorded.exists() and round.recorded.stat().st_size > size:
                 size, since = round.recorded.stat().st_size, now
-            if now - since > STUCK:
-                raise self._stuck(round, waiting)
+            longest = STUCK if all(process.works for process in waiting) else STARTS
+            if now - since > longest:
+                raise self._stuck(round, waiting, longest)
             for process in waiting:
                 process.follow(round, self.source, self.counts)
+            last = ", ".join(process.name for process in waiting)
             time.sleep(0.1)
+        took = time.monotonic() - began
+        self._say(f"round {round.number}: {round.phase} {took:.0f} s, the last: {last}")
 
-    def _stuck(self, round: Round, waiting: Sequence[Played]) -> Failed:
+    def _stuck(self, round: Round, waiting: Sequence[Played], seconds: float) -> Failed:
         for process in waiting:
             process.show_threads()
         logs = ", ".join(str(process.log) for process in waiting)
-        return Failed(f"round {round.number} does nothing for {STUCK:.0f} s; threads: {logs}")
+        return Failed(f"round {round.number} does nothing for {seconds:.0f} s; threads: {logs}")
 
     # Faults
 
