@@ -81,6 +81,11 @@ class Life(ABC):
         return f"{self.scope}/b"
 
     @property
+    def timed(self) -> str:
+        """The stream whose writers note times."""
+        return f"{self.scope}/times"
+
+    @property
     def group(self) -> str:
         return f"{self.scope}/{self.group_name}"
 

@@ -121,8 +121,8 @@ CAST: Mapping[str, Programs] = {
     "tables": {
         "k1": lambda size: tables.table_user(5 * size),
         "z1": lambda size: tables.state_user(3 * size),
-        "e1": lambda size: event_times.noter(3 * size),
-        "b1": lambda size: byte_streams.byte_writer(10 * size),
+        "e1": lambda size: event_times.note_taker(3 * size),
+        "b1": lambda size: byte_streams.byte_user(10 * size, is_named=True),
         "b2": byte_streams.byte_reader,
         "i2": _users(kinds.SECRET),
     },
@@ -140,7 +140,7 @@ CAST: Mapping[str, Programs] = {
         "h3": _members("h3", "transaction"),
         "p2": _checkpoints("next"),
         "z2": lambda size: tables.state_user(3 * size),
-        "e2": lambda size: event_times.noter(3 * size),
+        "e2": lambda size: event_times.note_taker(3 * size),
         "o2": _users(kinds.ROWS),
     },
     "upkeep": {
@@ -149,7 +149,6 @@ CAST: Mapping[str, Programs] = {
         "m1": layouts.upkeep,
         "q1": retention.subscriber,
         "y1": retention.retainer,
-        "v1": lambda size: event_times.watcher(2 * size),
         "r1": appends.reader,
         "a1": lambda size: backups.backup(max(1, size // 5)),
     },
@@ -175,10 +174,9 @@ def bodies(process: str, round: Round) -> dict[str, Body]:
 
 def audit(life: Life) -> None:
     """Read all that the round left."""
-    life.made |= {life.stream, life.other, life.bytes}
+    life.made |= {life.stream, life.other, life.bytes, life.timed}
     life.call("settle", partial(_settle, life))
     auditor(life)
-    byte_streams.byte_reader(1)(life)
     for kind in kinds.KINDS:
         while not kind.read(life):
             life.wait(1.0)
