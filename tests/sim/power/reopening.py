@@ -36,10 +36,11 @@ _DISKS = count()
 """A path is that of one disk: a process knows what a root had."""
 
 
-def checked(record: Record, kind: str, seed: int, folder: Path) -> None:
+def checked(record: Record, kind: str, seed: int, folder: Path) -> int:
     """Draw a cut and a disk, write it below ``folder``, go on on it, and check the whole history.
 
-    Raises a Violation if a promise is broken, or if the root cannot be used any more.
+    Returns how many calls were acknowledged before the cut. Raises a Violation if a promise is
+    broken, or if the root cannot be used any more.
     """
     source = random.Random(f"{kind} {seed}")
     line = record.cut(source)
@@ -61,6 +62,7 @@ def checked(record: Record, kind: str, seed: int, folder: Path) -> None:
             ) from error
         everything.check(joined(path, kind=kind, seed=seed, line=line))
         _nothing_raised(path)
+        return before.count(b'"type":"ok"')
     except Violation as violation:
         where = f"{kind}, disk {seed}, cut at line {line} of the record: {violation}"
         raise Violation(violation.promise, where) from violation
