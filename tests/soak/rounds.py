@@ -11,11 +11,13 @@ from pathlib import Path
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import (
     appends,
+    autoscaling,
     byte_streams,
     event_times,
     groups,
     layouts,
     retention,
+    sealing,
     tables,
     transactions,
 )
@@ -109,6 +111,7 @@ CAST: Mapping[str, Programs] = {
         "w1": lambda size: appends.named_writer("shared-id", 5 * size),
         "l1": _users(kinds.LARGE, 0.5),
         "i1": _users(kinds.SECRET),
+        "v1": lambda size: sealing.late_writer(2 * size),
     },
     "transactions": {
         "t1": lambda size: transactions.transactional_writer(2 * size, None),
@@ -117,6 +120,7 @@ CAST: Mapping[str, Programs] = {
         "w2": lambda size: appends.named_writer("shared-id", 5 * size),
         "f1": lambda size: appends.fencing_writer("x", size),
         "o1": _users(kinds.ROWS),
+        "v2": lambda size: sealing.late_writer(2 * size),
     },
     "tables": {
         "k1": lambda size: tables.table_user(5 * size),
@@ -133,6 +137,7 @@ CAST: Mapping[str, Programs] = {
         "p1": _checkpoints("checkpoint"),
         "k2": lambda size: tables.table_user(5 * size),
         "l2": _users(kinds.LARGE, 0.5),
+        "a2": lambda size: autoscaling.loader(max(2, size // 2)),
     },
     "members": {
         "h1": _members("h1", "next"),
@@ -150,9 +155,11 @@ CAST: Mapping[str, Programs] = {
         "q1": retention.subscriber,
         "y1": retention.retainer,
         "r1": appends.reader,
+        "d1": lambda size: sealing.sealer(1.0),
+        "u1": lambda size: sealing.recreator(max(1, size // 3)),
         "a1": lambda size: backups.backup(max(1, size // 5)),
     },
-    "spark": {"d1": lambda size: spark_programs.query(max(2, size // 2))},
+    "spark": {"q2": lambda size: spark_programs.query(max(2, size // 2))},
 }
 """By the process: its programs, each a thread."""
 WITHOUT_SPARK = tuple(name for name in CAST if name != "spark")
@@ -174,7 +181,7 @@ def bodies(process: str, round: Round) -> dict[str, Body]:
 
 def audit(life: Life) -> None:
     """Read all that the round left."""
-    life.made |= {life.stream, life.other, life.bytes, life.timed}
+    life.made |= {life.stream, life.other, life.sealed, life.loaded, life.bytes, life.timed}
     life.call("settle", partial(_settle, life))
     auditor(life)
     for kind in kinds.KINDS:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.errors import PravegaSparkError
 from tests.harness.large_streams import lower_limits
 from tests.sim import large_events
 from tests.sim.history import SharedHistory
@@ -62,14 +63,23 @@ def read(process: Processes, name: str) -> None:
 def joined(process: Processes, reader_id: str) -> Any:
     """Return a reader of the group; its lease outlives the test."""
     group = process.manager.reader_group(GROUP)
-    return process.ask(
-        "join",
-        lambda: group.create_reader(reader_id, lease="1 hour"),
-        group=GROUP,
-        reader=reader_id,
-        acknowledge="next",
-        streams=[STREAM],
+    return good(
+        process.ask(
+            "join",
+            lambda: group.create_reader(reader_id, lease="1 hour"),
+            group=GROUP,
+            reader=reader_id,
+            acknowledge="next",
+            streams=[STREAM],
+        )
     )
+
+
+def good(found: Any) -> Any:
+    """Return what a call returned; raise what it raised."""
+    if isinstance(found, PravegaSparkError):
+        raise found
+    return found
 
 
 def ask_next(process: Processes, reader: Any, reader_id: str, timeout: float = 0.0) -> str | None:
@@ -82,7 +92,7 @@ def ask_next(process: Processes, reader: Any, reader_id: str, timeout: float = 0
         return {"stream": STREAM, "position": at, "event": event}
 
     ask = partial(reader.read_next_event, timeout)
-    event = process.ask("next", ask, told, group=GROUP, reader=reader_id).event
+    event = good(process.ask("next", ask, told, group=GROUP, reader=reader_id)).event
     return None if event is None else text_of(event.data)
 
 
