@@ -16,12 +16,11 @@ from tests.sim.checkers.violations import Violation
 from tests.sim.history import SharedHistory, joined
 from tests.sim.power.disks import Record
 from tests.sim.power.workload import (
-    BYTES,
     GROUP,
     KEYS,
-    LARGE,
     OTHER,
     STREAM,
+    STREAMS,
     TABLE,
     Work,
     ask_next,
@@ -32,7 +31,6 @@ from tests.sim.power.workload import (
 from tests.sim.recorded import calls_of, of
 from tests.sim.recording import Processes
 
-STREAMS = (STREAM, OTHER, LARGE, BYTES)
 _DISKS = count()
 """A path is that of one disk: a process knows what a root had."""
 

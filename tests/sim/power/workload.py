@@ -23,6 +23,7 @@ from tests.sim.history import SharedHistory
 from tests.sim.recording import Processes, cut_of, position_of, text_of
 
 STREAM, OTHER, LARGE, BYTES, TABLE, GROUP = "s/t", "s/u", "s/large", "s/bytes", "s/k", "s/g"
+STREAMS = (STREAM, OTHER, LARGE, BYTES)
 KEYS = ("k0", "k1", "k2")
 VERBS = (
     *("plain", "named", "batch", "commit", "joint", "update", "read", "get", "large"),
@@ -154,7 +155,8 @@ class Work:
         elif verb == "get":
             process.get(self.table, TABLE, KEYS)
         elif verb == "read":
-            read(process, self.dice.choice((STREAM, OTHER, LARGE, BYTES)))
+            for name in STREAMS:
+                read(process, name)
         elif verb == "large":
             self.write_large(key)
         elif verb == "bytes":
