@@ -93,7 +93,7 @@ class Processes:
         """Read a stream from its head to its tail; ``text`` makes events of the data."""
 
         def read() -> Any:
-            reader = self.manager.create_reader(stream)
+            reader: Any = self.manager.create_reader(stream)
             head = self.manager.head(stream)
             rows = [
                 [event.segment_id, event.offset, event.routing_key, text(event.data)]

@@ -153,7 +153,8 @@ class Run:
 
     def _phase(self, round: Round, processes: Mapping[str, Played]) -> None:
         began = time.monotonic()
-        size, since, last = 0, began, ""
+        size, since = 0, began
+        took: dict[str, float] = {}
         for process in processes.values():
             process.tell(round)
         while waiting := [p for p in processes.values() if not round.done(p.name).exists()]:
@@ -165,10 +166,10 @@ class Run:
                 raise self._stuck(round, waiting, longest)
             for process in waiting:
                 process.follow(round, self.source, self.counts)
-            last = ", ".join(process.name for process in waiting)
+            took |= {process.name: now - began for process in waiting}
             time.sleep(0.1)
-        took = time.monotonic() - began
-        self._say(f"round {round.number}: {round.phase} {took:.0f} s, the last: {last}")
+        each = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.items())
+        self._say(f"round {round.number}: {round.phase}: {each}")
 
     def _stuck(self, round: Round, waiting: Sequence[Played], seconds: float) -> Failed:
         for process in waiting:
