@@ -54,7 +54,7 @@ def checked(record: Record, kind: str, seed: int, folder: Path) -> int:
             with StreamManager(str(root)) as manager:
                 process = Processes(manager, SharedHistory(path), "after")
                 _exists(path, process)
-                go_on(path, process, seed)
+                go_on(process, seed, joined(path))
         except PravegaSparkError as error:
             raise Violation(
                 "a root can be used after a power cut", f"{type(error).__name__}: {error}"
@@ -82,8 +82,11 @@ def _exists(path: Path, process: Processes) -> None:
                 raise Violation("acknowledged is there", f"{call}: {error}") from error
 
 
-def go_on(path: Path, process: Processes, seed: int) -> None:
-    """Read all, settle what was decided, write again, and read all again."""
+def go_on(process: Processes, seed: int, before: str) -> None:
+    """Read all, settle what was decided, write again, and read all again.
+
+    ``before`` is the history up to now.
+    """
     created(process)
     for name in STREAMS:
         read(process, name)
@@ -91,7 +94,7 @@ def go_on(path: Path, process: Processes, seed: int) -> None:
     _expire(process)
     with Work(process, seed) as work:
         _writes(process, work)
-        _drain(path, process, work)
+        _drain(process, work, before)
     for name in STREAMS:
         read(process, name)
 
@@ -103,10 +106,10 @@ def _expire(process: Processes) -> None:
         process.ask("expire", partial(group.reader_offline, reader), group=GROUP, reader=reader)
 
 
-def _drain(path: Path, process: Processes, work: Work) -> None:
+def _drain(process: Processes, work: Work, before: str) -> None:
     """Read all that no reader of the group was handed."""
     call = process.history.invoke(process.process, "drain", group=GROUP, reader=process.process)
-    handed = {next.value["event"] for next in of(calls_of(joined(path)), "next") if next.value}
+    handed = {next.value["event"] for next in of(calls_of(before), "next") if next.value}
     due, tries = {event for *_, event in good(process.read(STREAM))["events"]} - handed, 0
     while due:
         due.discard(ask_next(process, work.reader, process.process, 0.1))
