@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.soak import records
-from tests.soak.rounds import AUDITOR, CAST
+from tests.soak.rounds import AUDITOR, CAST, SPARK
 from tests.soak.running import Outcome, Run
 from tests.soak.storages import STORAGES
 
@@ -40,7 +40,7 @@ def main() -> int:
     outcome = run.run(given.minutes)
     _show(outcome)
     if commit:
-        without = "" if "spark" in cast else ", without Spark"
+        without = "" if SPARK in cast else ", without Spark"
         records.keep(record_of(outcome, commit, folder, without))
     if outcome.broken:
         print("\n".join(outcome.broken))

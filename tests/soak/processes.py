@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.harness import failpoints, jvm
-from tests.soak.rounds import Round, working
+from tests.soak.rounds import SPARK, Round, working
 
 PROJECT = Path(__file__).parents[2]
 DEADLY = (
@@ -25,6 +25,7 @@ DEADLY = (
     *("layout.committed", "positions.prepared", "table.decided", "many_streams.committed"),
 )
 """Failpoints at which a process that follows a killed one may be killed itself."""
+DRIVER_KILLED = "driver of Spark killed"
 STUCK = 240.0
 """Seconds in which nobody records anything, after which a phase that has not ended is a failure."""
 STARTS = 4 * STUCK
@@ -138,9 +139,11 @@ class Played:
             if status != -signal.SIGKILL or not (self._killed or self._visit):
                 last = self.log.read_text().strip().rpartition("\n")[2]
                 raise Failed(f"{self.name} ended with {status}: {last} ({self.log})")
-            faults["kill" if self._killed else "kill at a failpoint"] += 1
+            killed = DRIVER_KILLED if self.name == SPARK else "kill"
+            faults[killed if self._killed else "kill at a failpoint"] += 1
             self._close()
-            visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if _half(source) else ""
+            is_visited = self.name != SPARK and source.random() < 0.5  # each worker would be killed
+            visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if is_visited else ""
             self.start(visit)
         self.tell(round)
 
@@ -174,7 +177,3 @@ def _kill(pid: int) -> bool:
         os.kill(pid, signal.SIGKILL)
         return True
     return False
-
-
-def _half(source: random.Random) -> bool:
-    return source.random() < 0.5

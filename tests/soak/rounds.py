@@ -103,6 +103,7 @@ def _users(kind: kinds.Kind, share: float = 2.0) -> Callable[[int], Body]:
     return lambda size: kinds.user(kind, max(2, int(share * size)))
 
 
+SPARK = "spark"
 CAST: Mapping[str, Programs] = {
     "writers": {
         "n1": lambda size: appends.nameless_writer(2 * size),
@@ -159,10 +160,10 @@ CAST: Mapping[str, Programs] = {
         "u1": lambda size: sealing.recreator(max(1, size // 3)),
         "a1": lambda size: backups.backup(max(1, size // 5)),
     },
-    "spark": {"q2": lambda size: spark_programs.query(max(2, size // 2))},
+    SPARK: {"q2": lambda size: spark_programs.query(max(2, size // 2))},
 }
 """By the process: its programs, each a thread."""
-WITHOUT_SPARK = tuple(name for name in CAST if name != "spark")
+WITHOUT_SPARK = tuple(name for name in CAST if name != SPARK)
 AUDITOR = "upkeep"
 """The process that audits and clears; it is never killed."""
 STEADY = ("upkeep", "members")

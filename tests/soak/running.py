@@ -22,12 +22,13 @@ from tests.sim.history import joined
 from tests.sim.recorded import Recorded, calls_of
 from tests.soak.kinds import MASTER_KEY
 from tests.soak.measures import files_of, grown, use_of
-from tests.soak.processes import PROJECT, STARTS, STUCK, Failed, Played
-from tests.soak.rounds import AUDITOR, CAST, STEADY, Round
+from tests.soak.processes import DRIVER_KILLED, PROJECT, STARTS, STUCK, Failed, Played
+from tests.soak.rounds import AUDITOR, CAST, SPARK, STEADY, Round
 from tests.soak.storages import STORAGES, Storage
 
 _GOOD = "break no promise", "are linearizable"
 """Ends of lines that the check says of a good history."""
+WORKERS_KILLED = "workers of Spark killed"
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Run:
         self.counts: Counter[str] = Counter()
         self._save, self._say = save, say
         self._striking = threading.Lock()
+        self._struck: set[str] = set()
         self._checks: list[tuple[Path, subprocess.Popen[str]]] = []
         self._is_calm = threading.Event()
         self._ended = threading.Event()
@@ -136,6 +138,7 @@ class Run:
     def _round(self, storage: Storage, processes: Mapping[str, Played]) -> None:
         """Play, audit and clear, and have the history checked."""
         round = self._told(self.outcome.rounds)
+        self._struck.clear()
         self._calm(storage, False)
         self._phase(round, processes)
         self._calm(storage, True)
@@ -190,30 +193,47 @@ class Run:
     def _strikes(self, storage: Storage, processes: Mapping[str, Played]) -> None:
         """Strike again and again: processes, and what the storage's faults are."""
         source = random.Random(f"strikes {self.outcome.seed}")
-        mortal = [process for name, process in processes.items() if name not in STEADY]
         kinds = [*(("kill", "kill", "pause") * 2), *storage.faults]
-        if "spark" in processes:
-            kinds.append("workers of Spark killed")
+        if SPARK in processes:
+            kinds += [DRIVER_KILLED, WORKERS_KILLED]
         while not self._ended.wait(source.uniform(*storage.between)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue
                 kind = source.choice(kinds)
-                struck = [p for p in mortal if p.works and (kind, p.name) != ("pause", "spark")]
-                if kind in ("kill", "pause"):
-                    if not struck:
-                        continue
-                    process = source.choice(struck)
-                    if kind == "kill":
-                        process.kill()
-                    else:
-                        self.counts["pause"] += 1
-                        process.pause(source.uniform(0.2, 3.0))
-                elif kind in storage.faults:
+                if kind in storage.faults:
                     self.counts[kind] += 1
                     storage.faults[kind](source)
-                elif processes["spark"].works:
-                    self.counts[kind] += processes["spark"].kill_workers()
+                elif kind in (DRIVER_KILLED, WORKERS_KILLED):
+                    self._strike_spark(kind, processes[SPARK])
+                else:
+                    self._strike(kind, processes, source)
+
+    def _strike(self, kind: str, processes: Mapping[str, Played], source: random.Random) -> None:
+        """Kill or stop one of the processes that play."""
+        mortal = [p for name, p in processes.items() if name not in (*STEADY, SPARK)]
+        if not (playing := [process for process in mortal if self._plays(process)]):
+            return
+        process = source.choice(playing)
+        if kind == "kill":
+            process.kill()
+        else:
+            self.counts["pause"] += 1
+            process.pause(source.uniform(0.2, 3.0))
+
+    def _strike_spark(self, kind: str, process: Played) -> None:
+        """Kill Spark's driver, or its workers, once a round each: a start takes it long."""
+        if kind in self._struck or not self._plays(process):
+            return
+        self._struck.add(kind)
+        if kind == DRIVER_KILLED:
+            process.kill()
+        else:
+            self.counts[kind] += process.kill_workers()
+
+    def _plays(self, process: Played) -> bool:
+        """Whether a process has worked in its present life, and has not ended the round."""
+        return process.works and not self._told(self.outcome.rounds).done(process.name).exists()
 
     # Verdicts
 

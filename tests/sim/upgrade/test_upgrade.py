@@ -53,7 +53,7 @@ def test_a_fleet_is_upgraded_and_taken_back_while_it_works(tmp_path: Path) -> No
 @pytest.mark.long
 def test_a_fleet_is_upgraded_on_an_object_store(tmp_path: Path, s3: S3Server) -> None:
     reached = {**s3.environment, "AWS_ENDPOINT_URL": s3.endpoint_url}
-    for seed in range(FIRST, FIRST + max(1, RUNS // 4)):
+    for seed in range(FIRST, FIRST + max(1, RUNS // 10)):
         root = f"s3://{s3.bucket}/{uuid.uuid4().hex}"
         _judged(root, tmp_path / str(seed), seed, 2, **reached)
 
