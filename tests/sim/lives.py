@@ -76,6 +76,11 @@ class Life(ABC):
         return f"{self.scope}/u"
 
     @property
+    def quiet(self) -> str:
+        """The stream that is written to seldom, and swept."""
+        return f"{self.scope}/q"
+
+    @property
     def bytes(self) -> str:
         """The stream of bytes."""
         return f"{self.scope}/b"
@@ -84,6 +89,16 @@ class Life(ABC):
     def timed(self) -> str:
         """The stream whose writers note times."""
         return f"{self.scope}/times"
+
+    @property
+    def sealed(self) -> str:
+        """The stream that is sealed while others write to it."""
+        return f"{self.scope}/v"
+
+    @property
+    def loaded(self) -> str:
+        """The stream that is scaled by its load."""
+        return f"{self.scope}/loaded"
 
     @property
     def group(self) -> str:
