@@ -18,6 +18,7 @@ from tests.mutants.placing import Places
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
 from tests.sim.running import Child, Result, Warm
+from tests.sim.world import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,7 +82,7 @@ def _reaching(warm: Warm, places: Places, seeds: int, workers: int) -> dict[Faul
     def play(seed: int) -> tuple[int, str, dict[str, int]]:
         def marked() -> Any:
             places.mark()
-            result = warm.play(seed)
+            result = warm.play(Plan(seed))
             return [_broken(result) or result.failure, dict(places.reached)]
 
         told, status = Child(marked).told()
@@ -107,7 +108,7 @@ def _shown(
 
         def play(seed: int = seed) -> Any:
             place()
-            result = warm.play(seed)
+            result = warm.play(Plan(seed))
             return [_broken(result), result.failure, result.cpu_seconds]
 
         told, status = Child(play, _MOST_SECONDS).told()

@@ -149,11 +149,11 @@ class Bucket:
     # What is drawn
 
     def latency_ns(self) -> int:
-        low, high = self.weather.latency_ms
-        return int(self.source.uniform(low, high) * MS)
+        return self.between(self.weather.latency_ms)
 
     def between(self, limits: tuple[int, int]) -> int:
-        return int(self.source.uniform(*limits) * MS)
+        low, high = limits
+        return int((low + (high - low) * self.source.random()) * MS)
 
 
 class NoAnswer(Exception):
@@ -279,9 +279,9 @@ def s3_store(copy: Copy, bucket: Bucket) -> type:
                 if dated:
                     process = copy.process
                     assert process is not None
-                    clocks = process.clocks
+                    host = process.host
                     self._newest = base.ResponseDate(
-                        dated[0] // SECOND * 1_000, clocks.wall() // MS, clocks.boot() / 1e9
+                        dated[0] // SECOND * 1_000, host.wall_ns() // MS, host.boot_ns() / 1e9
                     )
 
         def _may_write(self, key: str) -> None:

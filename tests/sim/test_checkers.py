@@ -930,6 +930,16 @@ def reader_is_not_shown_a_marker(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
+@breaks("checkpoints", "a checkpoint is shown to every reader")
+def reader_without_transactions_is_not_shown_a_marker(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.join("r", "next" if bad else "transaction")
+    story.got("r", [0, 0], "a")
+    story.ok("checkpoint", {"s": {"0": 1}}, group="g", name="c")
+    story.got("r", [0, 1], "b")
+
+
 @breaks("damage", "nothing is damaged")
 def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
@@ -24,6 +25,18 @@ AUDITOR = "audit"
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is played: a seed, perhaps without some of its parts, or with other ones."""
+
+    seed: int
+    without: Collection[str] = ()
+    programs: str = ""
+    """Letters of those that play, in place of what the seed draws."""
+    failing: tuple[int, str] | None = None
+    """The number of the one call that goes wrong, and how: then nothing else does."""
+
+
 class Stopped(Exception):
     """The history has what is wrong, and nothing that comes later would tell more."""
 
@@ -31,32 +44,21 @@ class Stopped(Exception):
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(
-        self,
-        seed: int,
-        copies: list[Copy],
-        without: Collection[str] = (),
-        programs: str = "",
-        failing: tuple[int, str] | None = None,
-    ) -> None:
-        """Begin a run; ``programs`` are those that play, in place of what the seed draws.
-
-        ``failing`` is the number of the one call that goes wrong, and how: then nothing else does.
-        """
-        self.seed = seed
-        self.failing = failing
-        self.chosen_programs = programs
+    def __init__(self, plan: Plan, copies: list[Copy]) -> None:
+        seed, failing = plan.seed, plan.failing
+        self.plan = plan
         self.has_long_waits = False
         """Whether programs wait for minutes, in which maintenance becomes due."""
         self.parts: list[str] = []
-        self._without = without
         self.source = random.Random(f"world {seed}")
         self.scheduler = schedulers.begin(
             Scheduler(random.Random(f"schedule {seed}"), Pace.drawn(self.source))
         )
         self._digest = hashlib.sha256()
         self.calls = 0
-        self.history = History(lambda: self.scheduler.steps, seed=seed, without=sorted(without))
+        self.history = History(
+            lambda: self.scheduler.steps, seed=seed, without=sorted(plan.without)
+        )
         self.coverage: Counter[str] = Counter()
         self.is_disk = self.source.random() < 0.25 and self.has("disk")
         weather = Weather.of_disk() if self.is_disk else Weather.drawn(self.source)
@@ -88,7 +90,7 @@ class World:
     def has(self, part: str) -> bool:
         """Return whether a part of the seed is played; it is one without which it can be."""
         self.parts.append(part)
-        return part not in self._without
+        return part not in self.plan.without
 
     def _note(self, line: str) -> None:
         self.calls += 1
@@ -176,7 +178,7 @@ class World:
 
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
-        if self.failing is not None:
+        if self.plan.failing is not None:
             return
         source = self.source
         for number in range(source.randint(0, 2)):
@@ -193,7 +195,7 @@ class World:
 
     def strike_soon(self, process: Process) -> bool:
         """Kill a process soon, unless the seed plays without that; return whether it will be."""
-        if self.failing is not None or not self.has(f"kill {process.name} amid its work"):
+        if self.plan.failing is not None or not self.has(f"kill {process.name} amid its work"):
             return False
         self.scheduler.after(int(self.source.uniform(0.0, 2.0) * 1e9), process.kill)
         self.coverage["fault kill"] += 1

@@ -11,14 +11,14 @@ from tests.sim.workloads import (
     appends,
     autoscaling,
     backups,
+    byte_streams,
+    event_times,
     groups,
     layouts,
     retention,
     sealing,
     tables,
-    tokens,
     transactions,
-    watermarks,
 )
 from tests.sim.workloads.common import read_all, record_layout
 from tests.sim.world import AUDITOR, World
@@ -54,11 +54,11 @@ def play(world: World) -> None:
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
         "l": lambda: tables.folder(draw.randint(1, 3)),
-        "b": lambda: tokens.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
+        "b": lambda: byte_streams.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
         "d": lambda: sealing.sealer(6.0),
         "o": lambda: sealing.late_writer(draw.randint(4, 8)),
         "u": lambda: sealing.recreator(draw.randint(1, 2)),
-        "e": lambda: watermarks.note_taker(draw.randint(3, 8)),
+        "e": lambda: event_times.note_taker(draw.randint(3, 8)),
         "v": lambda: autoscaling.loader(draw.randint(3, 8)),
         "a": lambda: backups.archivist(draw.randint(1, 2)),
     }
@@ -68,7 +68,7 @@ def play(world: World) -> None:
     for name, others in _COMPANY.items():
         if name in names:
             names += others
-    names = list(world.chosen_programs or names)
+    names = list(world.plan.programs or names)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
@@ -89,21 +89,21 @@ def last_word(acknowledge: str, life: Life) -> None:
             settle(life, name)
     if life.group in life.made:
         groups.drain(life, acknowledge)
-    if tokens.BYTES in life.made:
-        while not tokens.read_bytes(life):
-            life.wait(1.0)
-    if watermarks.TIMED in life.made:
-        watermarks.ask_watermark(life, life.manager().event_time(watermarks.TIMED))
     auditor(life)
 
 
 def auditor(life: Life) -> None:
-    """Read all streams."""
-    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED):
+    """Read all streams, and ask for the watermark."""
+    for name in (life.stream, life.other, life.sealed, life.loaded):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
+    if life.bytes in life.made:
+        while not byte_streams.read_bytes(life):
+            life.wait(1.0)
+    if life.timed in life.made:
+        event_times.ask_watermark(life)
 
 
 def settle(life: Life, name: str) -> None:
