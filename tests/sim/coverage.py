@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.sim.copies import _code, all_names
 
 FAULTS = (
-    "kill", "kill at failpoints", "kill at calls", "pause", "cut off", "jump", "stand still",
-    "full", "read only", "lose_request", "lose_answer", "late", "busy", "resent",
+    "kill", "kill at failpoints", "kill at calls", "stop", "pause", "cut off", "jump",
+    "stand still", "full", "read only", "lose_request", "lose_answer", "late", "busy", "resent",
 )  # fmt: skip
 OUTCOMES: Mapping[str, tuple[str, ...]] = {
     "write": ("ok", "StreamSealed", "WriterFenced", "FencingTokenMismatch", "CommitUnknown"),
@@ -30,6 +30,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
             *("forget", "watermark", "update_watermark", "seal", "autoscale", "compact", "sweep"),
             *("maintain", "backup", "read_copy", "live_on", "write_bytes", "read_bytes"),
             *("truncate_bytes", "update_stream", "delete_stream", "sweep_scope"),
+            *("update_settings", "update_group"),
             *("update_table", "delete_table", "restore"),
         ),
         ("ok",),

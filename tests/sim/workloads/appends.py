@@ -113,6 +113,7 @@ def named_writer(writer_id: str, events: int) -> Body:
             if is_good:
                 life.until_it_works(writer.close)
                 return
+            life.wait(draw.choice((0.0, 1.0, 10.0)))  # else two of one id fence each other for ever
 
     return body
 
