@@ -7,6 +7,8 @@ from typing import Any
 from tests.sim.lives import Life
 
 KEYS = ("k0", "k1", "k2")
+LARGE_BYTES = 8 * 1024 * 1024 + 1
+"""The least size of a large event."""
 _END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
 
 
@@ -21,6 +23,20 @@ def cut_of(cut: Any) -> dict[str, int]:
 
 def position_of(pointer: Any) -> list[Any]:
     return [str(pointer.segment_id), pointer.offset]
+
+
+def large(text: str) -> bytes:
+    """Return a large event that histories have as a text."""
+    return f"{text}|".encode().ljust(LARGE_BYTES, b".")
+
+
+def text_of(event: Any) -> str:
+    """Return an event as histories have it: of a large one the text, if all of it is right."""
+    data: bytes = event.data
+    if len(data) < LARGE_BYTES:
+        return data.decode()
+    text = data[: data.find(b"|")].decode()
+    return text if data == large(text) else f"{text}, damaged"
 
 
 def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
@@ -49,7 +65,7 @@ def read_all(life: Life, name: str | None = None) -> bool:
 
     def told(found: Any) -> Any:
         head, events, end = found
-        rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
+        rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e)] for e in events]
         return {"from": cut_of(head), "to": cut_of(end), "events": rows}
 
     return life.call("read", read, told=told, stream=stream.name)[0]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, position_of, stream_of
+from tests.sim.workloads.common import cut_of, position_of, stream_of, text_of
 
 
 def member(name: str, acknowledge: str, seconds: float) -> Body:
@@ -123,7 +123,7 @@ def _in_transactions(
             if not is_good:
                 break
             if found.event is not None:
-                text = found.event.data.decode()
+                text = text_of(found.event)
                 reads.append([life.stream, text])
                 staged.append([None, f"{name}.{text}"])
         try:
@@ -191,7 +191,7 @@ def _told(stream: str, found: Any) -> Any:
     event = found.event
     if event is None:
         return None
-    return {"stream": stream, "position": position_of(event), "event": event.data.decode()}
+    return {"stream": stream, "position": position_of(event), "event": text_of(event)}
 
 
 def checkpointer(rounds: int) -> Body:
