@@ -47,7 +47,7 @@ NOT_REACHED: Mapping[str, str] = {
     "failpoint history.merged": "16 files: tests/unit/engine/stream/test_history_merge.py",
     "failpoint sweep.archived": "many records: tests/unit/engine/stream/test_archived_records.py",
     "failpoint sweep.segment": "2,048 files: tests/unit/engine/log/test_sweep_record.py",
-    "failpoint synchronizer.compact": "nothing calls it",
+    "failpoint synchronizer.compact": "no verb: tests/unit/engine/state/test_synchronizer.py",
 }
 """What no seed reaches, and why: the test that does."""
 

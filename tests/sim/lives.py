@@ -88,6 +88,16 @@ class Life(ABC):
         return f"{self.scope}/times"
 
     @property
+    def sealed(self) -> str:
+        """The stream that is sealed while others write to it."""
+        return f"{self.scope}/v"
+
+    @property
+    def loaded(self) -> str:
+        """The stream that is scaled by its load."""
+        return f"{self.scope}/loaded"
+
+    @property
     def group(self) -> str:
         return f"{self.scope}/{self.group_name}"
 

@@ -9,10 +9,11 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.soak import records
-from tests.soak.rounds import AUDITOR, CAST
+from tests.soak.rounds import AUDITOR, CAST, SPARK
 from tests.soak.running import Outcome, Run
 from tests.soak.storages import STORAGES
 
@@ -34,11 +35,12 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
     cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
-    run = Run(folder, given.storage, seed, given.size, cast, given.save)
+    say = partial(print, flush=True)
+    run = Run(folder, given.storage, seed, given.size, cast, given.save, say)
     outcome = run.run(given.minutes)
     _show(outcome)
     if commit:
-        without = "" if "spark" in cast else ", without Spark"
+        without = "" if SPARK in cast else ", without Spark"
         records.keep(record_of(outcome, commit, folder, without))
     if outcome.broken:
         print("\n".join(outcome.broken))

@@ -63,7 +63,7 @@ def read_copy(life: Life, target: str, copy: str, name: str) -> None:
 
     def told(found: Any) -> Any:
         head, events = found
-        rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e)] for e in events]
+        rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e.data)] for e in events]
         return {"from": cut_of(head), "events": rows}
 
     life.call("read_copy", read, told=told, copy=copy, stream=name)

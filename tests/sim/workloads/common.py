@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.sim.lives import Life
@@ -30,9 +31,8 @@ def large(text: str) -> bytes:
     return f"{text}|".encode().ljust(LARGE_BYTES, b".")
 
 
-def text_of(event: Any) -> str:
+def text_of(data: bytes) -> str:
     """Return an event as histories have it: of a large one the text, if all of it is right."""
-    data: bytes = event.data
     if len(data) < LARGE_BYTES:
         return data.decode()
     text = data[: data.find(b"|")].decode()
@@ -54,21 +54,23 @@ def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
     return manager.stream(name)
 
 
-def read_all(life: Life, name: str | None = None) -> bool:
-    """Read a stream from its head to its tail, as a call of the history."""
+def read_all(life: Life, name: str | None = None, text: Callable[[Any], str] = text_of) -> bool:
+    """Read a stream from its head to its tail, as a call of the history.
+
+    ``text`` makes of an event's data what the history has of it.
+    """
     stream = stream_of(life, name)
 
     def read() -> Any:
         head = stream.head()
         reader = stream.create_reader()
-        return head, list(reader.events(head)), reader.position
+        rows = [
+            [str(event.segment_id), event.offset, event.routing_key, text(event.data)]
+            for event in reader.events(head)
+        ]
+        return {"from": cut_of(head), "to": cut_of(reader.position), "events": rows}
 
-    def told(found: Any) -> Any:
-        head, events, end = found
-        rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e)] for e in events]
-        return {"from": cut_of(head), "to": cut_of(end), "events": rows}
-
-    return life.call("read", read, told=told, stream=stream.name)[0]
+    return life.call("read", read, told=dict, stream=stream.name)[0]
 
 
 def record_layout(life: Life, name: str | None = None) -> None:

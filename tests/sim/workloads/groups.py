@@ -123,7 +123,7 @@ def _in_transactions(
             if not is_good:
                 break
             if found.event is not None:
-                text = text_of(found.event)
+                text = text_of(found.event.data)
                 reads.append([life.stream, text])
                 staged.append([None, f"{name}.{text}"])
         try:
@@ -191,7 +191,7 @@ def _told(stream: str, found: Any) -> Any:
     event = found.event
     if event is None:
         return None
-    return {"stream": stream, "position": position_of(event), "event": text_of(event)}
+    return {"stream": stream, "position": position_of(event), "event": text_of(event.data)}
 
 
 def checkpointer(rounds: int) -> Body:

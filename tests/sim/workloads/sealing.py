@@ -8,14 +8,12 @@ from typing import Any
 from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, stream_of
 
-SEALED = "s/v"
-
 
 def late_writer(rounds: int) -> Body:
     """Return a program that writes to the stream until it is sealed."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life, SEALED), life.source, life.state
+        stream, draw, state = stream_of(life, life.sealed), life.source, life.state
         errors, writer = life.errors, None
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
@@ -33,7 +31,7 @@ def late_writer(rounds: int) -> Body:
                 "write",
                 partial(_written, writer, event, key),
                 told=lambda pointer: [[str(pointer.segment_id), pointer.offset]],
-                stream=SEALED,
+                stream=life.sealed,
                 writer=life.name,
                 events=[[key, event]],
             )
@@ -56,7 +54,7 @@ def _late_transaction(life: Life, stream: Any, name: str) -> bool:
         return True
     except life.errors.PravegaSparkError:
         return False
-    life.call("stage", lambda: None, transaction=name, streams={SEALED: [[KEYS[0], name]]})
+    life.call("stage", lambda: None, transaction=name, streams={life.sealed: [[KEYS[0], name]]})
     life.wait(life.source.choice((0.0, 2.0, 8.0)))
     life.call("commit", transaction.commit, transaction=name)
     return False
@@ -74,9 +72,9 @@ def sealer(seconds: float) -> Body:
     """Return a program that seals the stream after a time."""
 
     def body(life: Life) -> None:
-        stream = stream_of(life, SEALED)
+        stream = stream_of(life, life.sealed)
         life.wait(life.source.uniform(0.0, seconds))
-        while not life.call("seal", stream.seal, stream=SEALED)[0]:
+        while not life.call("seal", stream.seal, stream=life.sealed)[0]:
             life.wait(1.0)
 
     return body
@@ -88,7 +86,7 @@ def recreator(rounds: int) -> Body:
     def body(life: Life) -> None:
         draw, manager, package = life.source, life.manager(), life.package
         for number in range(rounds):
-            name = f"s/{life.name.replace('.', '-')}-{number}"
+            name = f"{life.scope}/{life.name.replace('.', '-')}-{number}"
             stream = stream_of(life, name)
             event = f"{life.name}-{number}"
             life.call(
@@ -110,7 +108,7 @@ def recreator(rounds: int) -> Body:
                 life.wait(1.0)
             life.call("delete_stream", stream.delete, stream=name)
             _table_of_its_own(life, f"{name}-kv")
-            life.call("sweep_scope", lambda: manager.sweep_scope("s"), scope="s")
+            life.call("sweep_scope", lambda: manager.sweep_scope(life.scope), scope=life.scope)
             life.wait(draw.choice((0.5, 5.0)))
 
     return body
