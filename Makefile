@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, spark-versions, mutants, sim, soak and bench), SEEDS and FIRST (for sim), MINUTES (for soak), WORKERS (for test, spark-versions, mutants and sim).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, coverage, spark-versions, mutants, sim, soak and bench), SEEDS and FIRST (for sim), MINUTES (for soak), WORKERS (for test, spark-versions, mutants and sim).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy spark-versions long mutants sim soak model lint linters classes docs bench bench-peers dist clean
+.PHONY: help setup demo quick check test light heavy coverage spark-versions long mutants sim soak model lint linters classes docs bench bench-peers dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -20,9 +20,9 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 # Files go to the processes by how many tests they have. Of those that need a server or a JVM, the
 # longest have few: without that order they are not the last, for which one process would wait.
 IN_ORDER = --no-loadscope-reorder
-# One process more: those that kill processes, or need a server or a JVM, wait as long as they compute.
-HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfile $(IN_ORDER)
-# What needs neither a JVM nor a server. Coverage is measured here, in some (tests/conftest.py): it doubles their cost.
+# Two processes more: those that kill processes, or need a server or a JVM, wait as long as they compute.
+HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 2) --dist loadfile $(IN_ORDER)
+# What needs neither a JVM nor a server.
 LIGHT := not (spark or s3 or slow)
 
 # What each run of pytest tells of its tests, for the last lines of `make test`.
@@ -67,21 +67,28 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 test: setup ## lint, then every test (ARGS="-k name" to choose): about three quarters of an hour
 	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
-	@$(MAKE) --no-print-directory light
-	@$(MAKE) --no-print-directory heavy
+	@$(MAKE) --no-print-directory --jobs 2 heavy light
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
+# They fill the cores while the heavy ones wait, and are shown at their end: two outputs at once cannot be read.
 light:
-	$(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(if $(ARGS),,--cov --cov-report=) $(ARGS)
+	@echo 'beside these run those that need neither a JVM nor a server: $(REPORTS)/light.log'
+	@status=0; nice $(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(ARGS) >$(REPORTS)/light.log 2>&1 || status=$$?; \
+	cat $(REPORTS)/light.log; exit $$status
 
 heavy:
 	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
+# Measured in some (tests/conftest.py): it doubles their cost.
+coverage: $(INSTALLED) ## the tests that need neither a JVM nor a server, with coverage; fails below its floor: about a quarter of an hour
+	$(PYTEST) -m '$(LIGHT)' --cov --cov-report= $(ARGS)
+
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)
 
-long: setup classes ## the tests that have a long form, at full size: about an hour
+long: setup classes ## the tests that have a long form, at full size, then coverage: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
+	@$(MAKE) --no-print-directory coverage ARGS=
 
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about seven minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)

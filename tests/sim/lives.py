@@ -76,6 +76,11 @@ class Life(ABC):
         return f"{self.scope}/u"
 
     @property
+    def quiet(self) -> str:
+        """The stream that is written to seldom, and swept."""
+        return f"{self.scope}/q"
+
+    @property
     def bytes(self) -> str:
         """The stream of bytes."""
         return f"{self.scope}/b"
@@ -135,8 +140,13 @@ class Life(ABC):
         """Be told of an error, which may end the run; return whether the run goes on."""
         return True
 
-    def strike_soon(self) -> bool:
-        """Perhaps kill the process amid what it does next; return whether it will be."""
+    def strike_soon(self, seconds: float = 2.0) -> bool:
+        """Perhaps kill the process within so many seconds; return whether it will be."""
+        return False
+
+    def pause_soon(self) -> bool:
+        """Perhaps stop the process for a while at one of its next calls of the storage; return
+        whether it will be."""
         return False
 
     def call(

@@ -41,8 +41,11 @@ class SimulatedLife(Life):
         self.world.look_at(self.process, error)
         return True
 
-    def strike_soon(self) -> bool:
-        return self.world.strike_soon(self.process)
+    def strike_soon(self, seconds: float = 2.0) -> bool:
+        return self.world.strike_soon(self.process, seconds)
+
+    def pause_soon(self) -> bool:
+        return self.world.pause_soon(self.process)
 
 
 class Program:

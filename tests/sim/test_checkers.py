@@ -947,6 +947,58 @@ def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
         story.ok("find_damage", error="CorruptLog", what="s: version 3 is missing")
 
 
+@breaks("damage", "a retained version keeps its files")
+def file_of_a_young_version_is_gone(story: Story, bad: bool) -> None:
+    story.ok("keep_version", ["data/a.parquet"] if bad else [], stream="s", version=3)
+
+
+@breaks("transactions", "transactions come in the order of their decisions")
+def later_decision_comes_first(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.stage("u", s=["b"])
+    story.commit("t", wait=False)
+    story.commit("u")
+    story.read(*(["b", "a"] if bad else ["a", "b"]))
+
+
+@breaks("transactions", "transactions come in the order of their decisions")
+def later_decision_is_there_alone(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.stage("u", s=["b"])
+    story.commit("t", wait=False)
+    story.unknown("commit", transaction="u")
+    story.read(*(["b"] if bad else ["a", "b"]))
+
+
+@breaks("checkpoints", "a checkpoint covers all keys")
+def checkpoint_lacks_a_segment(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": [], "2": ["1"]}, stream="s")
+    story.join("r")
+    story.marker("r", "c")
+    cut = {"0": 0} if bad else {"0": 0, "2": 0}
+    story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("seals", "only a scale changes the ranges of segments")
+def segments_change_without_a_scale(story: Story, bad: bool) -> None:
+    story.ok("segments", [[0.0, 1.0]], stream="s")
+    if not bad:
+        story.scale(["0"], [(0.0, 0.5), (0.5, 1.0)])
+    story.ok("segments", [[0.0, 0.5], [0.5, 1.0]], stream="s")
+
+
+@breaks("readers", "a reader reads a segment in order")
+def id_that_joins_in_another_process_is_another_reader(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    story.ok(
+        "join", by="q", group="g", reader="r", acknowledge="next", streams=["s"]
+    )  # it has expired, and does not know it yet
+    story.got("r", [0, 0], "a", by="r" if bad else "q")
+
+
 @breaks("readers", "each event is read at least once")
 def drained_group_has_left_an_event_out(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")

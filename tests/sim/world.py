@@ -71,6 +71,8 @@ class World:
         self.bucket.on_call = self.called
         self._deadly: list[list[Any]] = []
         """Failpoints or calls until one kills its process."""
+        self._pausing: dict[str, int] = {}
+        """Calls of a process until it stops for a while."""
         *others, self._last_copy = copies
         self._copies = iter(others)
         self._pids = itertools.count(50_000_001)
@@ -169,6 +171,7 @@ class World:
         self.bucket.cut_off.clear()
         self.bucket.refuse_nothing()
         self._deadly.clear()
+        self._pausing.clear()
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
@@ -193,13 +196,29 @@ class World:
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
 
-    def strike_soon(self, process: Process) -> bool:
+    def strike_soon(self, process: Process, seconds: float) -> bool:
         """Kill a process soon, unless the seed plays without that; return whether it will be."""
         if self.plan.failing is not None or not self.has(f"kill {process.name} amid its work"):
             return False
-        self.scheduler.after(int(self.source.uniform(0.0, 2.0) * 1e9), process.kill)
+        self.scheduler.after(int(self.source.uniform(0.0, seconds) * 1e9), process.kill)
         self.coverage["fault kill"] += 1
         return True
+
+    def pause_soon(self, process: Process) -> bool:
+        """Stop a process at one of its next calls, unless the seed plays without that."""
+        if self.plan.failing is not None or not self.has(f"pause {process.name} amid its work"):
+            return False
+        self._pausing[process.name] = self.source.randint(1, 8)
+        return True
+
+    def _pauses(self, process: Process) -> None:
+        """Count a call of a process that is to stop at one."""
+        left = self._pausing.get(process.name, 0)
+        if left == 1:
+            process.pause(int(self.source.uniform(20, 150) * 1e9))
+            self.coverage["fault pause"] += 1
+        if left:
+            self._pausing[process.name] = left - 1
 
     def _counts_down(self, kind: str) -> bool:
         """Count a failpoint or a call of any process; return whether it is its last."""
@@ -214,6 +233,7 @@ class World:
 
     def called(self, process: Process) -> bool:
         """Be told that a process sends a request; return whether it dies of that."""
+        self._pauses(process)
         if not (self._deadly and self._counts_down("calls")):
             return False
         process.kill()

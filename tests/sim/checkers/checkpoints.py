@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.sim.checkers.layouts import Layout
 from tests.sim.checkers.readers import Group, Session, groups_of
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
@@ -20,6 +21,7 @@ def check(calls: Sequence[Recorded]) -> None:
                 _all_before_it(group, checkpoint, streams)
                 if group.acknowledge != "transaction":
                     _shown(group, checkpoint)
+                _covers(checkpoint, streams)
 
 
 def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
@@ -46,6 +48,18 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
                 raise Violation(
                     "a checkpoint lies where its markers were",
                     f"{one.event!r} came after the marker {name!r}, and lies before its cut {cut}",
+                )
+
+
+def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
+    """Each segment that the stream ever had is in the cut, or before or after one that is."""
+    for name, cut in checkpoint.value.items():
+        layout = streams[name].layout if name in streams else Layout()
+        for segment in layout.segments:
+            after = layout.ancestors(segment) & cut.keys()
+            if segment not in cut and not after and not layout.before((segment, 0), cut):
+                raise Violation(
+                    "a checkpoint covers all keys", f"segment {segment} of {name}: {checkpoint}"
                 )
 
 

@@ -59,9 +59,13 @@ def nameless_writer(rounds: int) -> Body:
         writing = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
+            if draw.random() < 0.2:
+                life.pause_soon()
             if writing is None:
                 writer = life.until_it_works(life.manager().stream(life.stream).create_writer)
-                writing = Writing(life, writer, life.name)
+                state["writer"] = state.setdefault("writer", 0) + 1
+                # Of its own: what the one before tried may come late.
+                writing = Writing(life, writer, f"{life.name}/{state['writer']}")
             for _ in range(draw.randint(1, 3)):
                 key = draw.choice((None, *KEYS))
                 events = []
@@ -117,14 +121,16 @@ def named_writer(writer_id: str, events: int) -> Body:
     return body
 
 
-def write_one(life: Life, writer: Any, event: str, name: str, key: str = "k0") -> bool:
-    """Write an event, as a call of the history."""
+def write_one(
+    life: Life, writer: Any, event: str, name: str, key: str = "k0", handle: str = ""
+) -> bool:
+    """Write an event, as a call of the history; ``handle`` names one of several of the process."""
     return life.call(
         "write",
         lambda: writer.write_event(event, key).result(),
         told=lambda pointer: [position_of(pointer)],
         stream=name,
-        writer=life.name,
+        writer=life.name + handle,
         events=[[key, event]],
     )[0]
 

@@ -31,8 +31,8 @@ def archivist(rounds: int) -> Body:
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
                 return manager.backup(target, update=more)
 
-            if draw.random() < 0.3:
-                life.strike_soon()
+            amid = draw.choice((life.strike_soon, life.pause_soon, bool))
+            amid()
             is_done, found = life.call("backup", backup, copy=copy, update=is_update)
             if not is_done:
                 if not isinstance(found, life.errors.StoreError):

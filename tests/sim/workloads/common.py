@@ -60,6 +60,23 @@ def read_all(
     return life.call("read", read, told=dict, stream=stream.name)[0]
 
 
+def record_segments(life: Life, name: str | None = None) -> Any:
+    """Record the ranges of keys that the segments of a stream have now; return the segments."""
+    stream = stream_of(life, name)
+
+    def told(found: Any) -> Any:
+        return [[one.key_range.low, one.key_range.high] for one in found]
+
+    def segments() -> Any:
+        return sorted(stream.segments(), key=lambda one: one.key_range.low)
+
+    while True:
+        is_done, found = life.call("segments", segments, told=told, stream=stream.name)
+        if is_done:
+            return found
+        life.wait(1.0)
+
+
 def record_layout(life: Life, name: str | None = None) -> None:
     """Record which segments of a stream came after which."""
     stream = stream_of(life, name)

@@ -15,19 +15,20 @@ from tests.sim.workloads import (
     event_times,
     groups,
     layouts,
+    quiet,
     retention,
     sealing,
     tables,
     transactions,
 )
-from tests.sim.workloads.common import read_all, record_layout
+from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
     "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
-    "t": "s", "j": "jr",
+    "t": "sm", "j": "jrm", "h": "ia", "i": "h",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
 
@@ -61,6 +62,8 @@ def play(world: World) -> None:
         "e": lambda: event_times.note_taker(draw.randint(3, 8)),
         "v": lambda: autoscaling.loader(draw.randint(3, 8)),
         "a": lambda: backups.archivist(draw.randint(1, 2)),
+        "h": lambda: quiet.housekeeper(draw.randint(2, 4)),
+        "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
@@ -84,6 +87,8 @@ def play(world: World) -> None:
 def last_word(acknowledge: str, life: Life) -> None:
     """Carry out what is decided, drain the group, and read all, when all is calm."""
     life.wait(100.0)
+    if life.source.random() < 0.5:  # then nothing carries it out but what appends
+        life.until_it_works(lambda: life.manager().update_settings(maintain="off"))
     for name in (life.stream, life.other):
         if name in life.made:
             settle(life, name)
@@ -94,11 +99,12 @@ def last_word(acknowledge: str, life: Life) -> None:
 
 def auditor(life: Life) -> None:
     """Read all streams, and ask for the watermark."""
-    for name in (life.stream, life.other, life.sealed, life.loaded):
+    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
+            record_segments(life, name)
     if life.bytes in life.made:
         while not byte_streams.read_bytes(life):
             life.wait(1.0)
@@ -114,3 +120,5 @@ def settle(life: Life, name: str) -> None:
     life.wait(130.0)
     life.until_it_works(writer.close)
     call.ok()
+    read_all(life, name)  # before another transaction finds what the appends did not
+    transactions.decide_and_wait(life, name)

@@ -14,14 +14,15 @@ def late_writer(rounds: int) -> Body:
 
     def body(life: Life) -> None:
         stream, draw, state = stream_of(life, life.sealed), life.source, life.state
-        errors, writer = life.errors, None
+        errors, writer, handle = life.errors, None, ""
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
             event, key = f"{life.author}-{state['event']}", draw.choice(KEYS)
             if draw.random() < 0.2 and _late_transaction(life, stream, f"{event}t"):
                 return
             try:
-                writer = writer or stream.create_writer()
+                if writer is None:
+                    writer, handle = stream.create_writer(), f"{life.name}/{state['event']}"
             except errors.StreamSealed:
                 return
             except errors.PravegaSparkError:
@@ -32,7 +33,7 @@ def late_writer(rounds: int) -> Body:
                 partial(_written, writer, event, key),
                 told=lambda pointer: [[str(pointer.segment_id), pointer.offset]],
                 stream=life.sealed,
-                writer=life.name,
+                writer=handle,
                 events=[[key, event]],
             )
             if not is_done:
