@@ -31,7 +31,8 @@ ALLOWED = {
 }
 """By the kind of measure."""
 _KEPT = ("/_delta_log/", "/_pravega/", "/metadata/", "_maintenance/")
-"""In names of files that stay for an hour, as commits do, or for ever: a deleted stream's history."""
+"""In names of files that stay for an hour, as commits do, or for ever, as a deleted stream's
+history."""
 
 
 @dataclass(frozen=True)
