@@ -56,7 +56,8 @@ def main() -> int:
         wrong += _told(result, given.save)
     covered = total(results)
     print("\n".join(f"{count:>9} {name}" for name, count in sorted(covered.items())))
-    print("\n".join(f"{0:>9} {name}" for name in coverage.missing(covered)))
+    for name in coverage.missing(covered):
+        print(f"{0:>9} {name}" + (f" ({why})" if (why := coverage.NOT_REACHED.get(name)) else ""))
     met, of = coverage.pairs(covered)
     print(f"{met} of {of} pairs of verbs were in flight at the same time")
     spent = sum(result.cpu_seconds for result in results)
@@ -67,10 +68,11 @@ def main() -> int:
         f"{spent / len(results):.2f} s of a processor each"
     )
     refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
-    print("\n".join([*refused, said]))
+    gaps = coverage.wrong(covered, len(results))
+    print("\n".join([*refused, said, *gaps]))
     if commit:
         records.keep(record_of(results, wrong + refused, commit))
-    return int(bool(wrong or refused))
+    return int(bool(wrong or refused or gaps))
 
 
 def _each_call(programs: str, stride: int) -> int:

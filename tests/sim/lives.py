@@ -63,6 +63,8 @@ class Life(ABC):
     group_retention = "none"
     """Of the groups that it creates."""
     changes_groups = False
+    lease = "10 s"
+    """Of its readers."""
     has_long_waits = False
     """Whether programs wait for minutes, in which maintenance becomes due."""
 

@@ -68,7 +68,7 @@ class Process:
         self.scheduler, self.host, self.name, self.copy, self.pid = scheduler, host, name, copy, pid
         self._on_kill = on_kill
         self.chance = random.Random(scheduler.source.getrandbits(64))
-        self.alive, self.is_paused = True, False
+        self.alive, self.is_paused, self.is_asked_to_stop = True, False, False
         self._held: list[Task] = []
         self.tasks = 0
         assert copy.process is None
@@ -128,6 +128,8 @@ class Process:
 
     def end(self) -> None:
         """End the process in order, in its main thread: its handlers of the exit run."""
+        if not self.alive:
+            return
         threading: Any = self.copy.stand_ins["threading"]
         for call in reversed(threading._threading_atexits):
             call()

@@ -442,6 +442,20 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
 
 
 @breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_came_before_the_marker_and_is_not_truncated(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    head = {"0": 0 if bad else 3}
+    story.ok("truncate", head, stream="s", cut=head)
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
 def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> None:
     three_events(story)
     story.join("r")

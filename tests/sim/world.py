@@ -175,7 +175,7 @@ class World:
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
-        return [p.process_name for p in self.programs if not p.is_done]
+        return [p.process_name for p in self.programs if not p.is_done and p.name != AUDITOR]
 
     # Faults that are planned ahead
 
@@ -191,7 +191,17 @@ class World:
         for number in range(source.randint(0, most)):
             when = self.scheduler.now + int(source.uniform(0, seconds) * 1e9)
             kind = source.choice(
-                ("kill", "kill", "pause", "cut off", "jump", "stand still", "full", "read only")
+                (
+                    "kill",
+                    "kill",
+                    "stop",
+                    "pause",
+                    "cut off",
+                    "jump",
+                    "stand still",
+                    "full",
+                    "read only",
+                )
             )
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
@@ -250,6 +260,8 @@ class World:
         ns = int(source.choice((0.5, 5.0, 40.0, 40.0, 150.0)) * source.uniform(0.5, 1.5) * 1e9)
         if kind == "kill":
             process.kill()
+        elif kind == "stop":
+            process.is_asked_to_stop = True
         elif kind == "pause":
             process.pause(ns)
         elif kind == "cut off":

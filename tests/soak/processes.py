@@ -54,6 +54,7 @@ class Played:
             PYTHONPATH=str(PROJECT),
             PYSPARK_PYTHON=sys.executable,
             TMPDIR=str(folder),
+            MALLOC_ARENA_MAX="1",  # each arena keeps what its threads freed: that is no leak
             SPARK_LOCAL_DIRS=str(folder),  # a JVM that is killed leaves its files
         )
         self.log = folder / f"{name}.log"

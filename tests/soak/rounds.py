@@ -182,7 +182,8 @@ def bodies(process: str, round: Round) -> dict[str, Body]:
 
 def audit(life: Life) -> None:
     """Read all that the round left."""
-    life.made |= {life.stream, life.other, life.sealed, life.loaded, life.bytes, life.timed}
+    manager = life.manager()
+    life.made |= set(life.until_it_works(lambda: manager.list_streams(life.scope)))
     life.call("settle", partial(_settle, life))
     auditor(life)
     for kind in kinds.KINDS:

@@ -210,11 +210,10 @@ class Run:
                     self._strike(kind, processes, source)
 
     def _strike(self, kind: str, processes: Mapping[str, Played], source: random.Random) -> None:
-        """Kill or stop one of the processes that play."""
-        mortal = [p for name, p in processes.items() if name not in (*STEADY, SPARK)]
-        if not (playing := [process for process in mortal if self._plays(process)]):
+        """Kill or stop a process, if it plays: the last one is struck no more often than others."""
+        mortal = [name for name in processes if name not in (*STEADY, SPARK)]
+        if not mortal or not self._plays(process := processes[source.choice(mortal)]):
             return
-        process = source.choice(playing)
         if kind == "kill":
             process.kill()
         else:

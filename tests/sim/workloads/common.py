@@ -8,6 +8,8 @@ from typing import Any
 from tests.sim.lives import Life
 
 KEYS = ("k0", "k1", "k2")
+LARGE_BYTES = 8 * 1024 * 1024 + 1
+"""The least size of a large event."""
 _END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
 
 
@@ -22,6 +24,19 @@ def cut_of(cut: Any) -> dict[str, int]:
 
 def position_of(pointer: Any) -> list[Any]:
     return [str(pointer.segment_id), pointer.offset]
+
+
+def large(text: str) -> bytes:
+    """Return a large event that histories have as a text."""
+    return f"{text}|".encode().ljust(LARGE_BYTES, b".")
+
+
+def text_of(data: bytes) -> str:
+    """Return an event as histories have it: of a large one the text, if all of it is right."""
+    if len(data) < LARGE_BYTES:
+        return data.decode()
+    text = data[: data.find(b"|")].decode()
+    return text if data == large(text) else f"{text}, damaged"
 
 
 def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
@@ -39,9 +54,7 @@ def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
     return manager.stream(name)
 
 
-def read_all(
-    life: Life, name: str | None = None, text: Callable[[Any], str] = bytes.decode
-) -> bool:
+def read_all(life: Life, name: str | None = None, text: Callable[[Any], str] = text_of) -> bool:
     """Read a stream from its head to its tail, as a call of the history.
 
     ``text`` makes of an event's data what the history has of it.

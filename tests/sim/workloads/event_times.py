@@ -19,7 +19,7 @@ def note_taker(rounds: int) -> Body:
         stream, draw, state = stream_of(life, life.timed), life.source, life.state
         name, writer = life.author, None
         who = {"stream": life.timed, "writer": name}
-        times = stream.event_time()
+        times = life.until_it_works(stream.event_time)
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
             if writer is None:
@@ -48,7 +48,7 @@ def note_taker(rounds: int) -> Body:
 
 def ask_watermark(life: Life) -> None:
     """Ask for the watermark, as a call of the history."""
-    times = stream_of(life, life.timed).event_time()
+    times = life.until_it_works(stream_of(life, life.timed).event_time)
 
     def told(found: Any) -> Any:
         if found is None:

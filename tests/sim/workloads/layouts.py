@@ -82,11 +82,11 @@ def upkeep(rounds: int) -> Body:
         manager = life.manager()
         kinds = {
             "compact": lambda: stream.compact(
-                include_newest=True, target=draw.choice(("16 KiB", "64 MiB"))
+                include_newest=True, target=draw.choice(("16 KiB", "64 MiB", None))
             ),
             "sweep": lambda: stream.sweep(
-                grace=draw.choice(("1 minute", "2 minutes", "1 hour")),
-                retain=draw.choice(("1 minute", "5 minutes")),
+                grace=draw.choice(("1 minute", "2 minutes", "1 hour", None)),
+                retain=draw.choice(("1 minute", "5 minutes", None)),
             ),
             "maintain": lambda: manager.maintain(full=True),
             "sweep_transactions": stream.sweep_transactions,

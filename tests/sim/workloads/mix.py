@@ -27,8 +27,8 @@ from tests.sim.world import AUDITOR, World
 Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
-    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
-    "t": "sm", "j": "jrm", "h": "ia", "i": "h",
+    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nmk",
+    "t": "sm", "j": "jrm", "h": "ia", "i": "h", "B": "ax",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
 
@@ -41,6 +41,7 @@ def play(world: World) -> None:
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
         "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
+        "B": lambda: appends.large_writer(draw.randint(1, 3)),
         "f": lambda: appends.fencing_writer(draw.choice("xy"), 3),
         "r": lambda: appends.reader(draw.randint(1, 4)),
         "s": lambda: layouts.scaler(draw.randint(1, 4)),

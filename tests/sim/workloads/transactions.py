@@ -109,7 +109,7 @@ def _play(
     else:
         is_done, _ = life.call("commit", transaction.commit, transaction=name)
         if not is_done:
-            _after_unknown(life, transaction, name, write, streams[0])
+            _after_unknown(life, transaction, name, write, streams)
     life.wait(draw.choice((0.0, 1.0)))
 
 
@@ -137,12 +137,16 @@ def _decide(
         life.wait(10.0)
 
 
-def _after_unknown(life: Life, transaction: Any, name: str, write: Any, stream: str) -> None:
-    """Go on with a transaction whose commit failed: write to it, abort it, or commit it again."""
-    kind = life.source.choice(("write", "abort", "again"))
+def _after_unknown(life: Life, transaction: Any, name: str, write: Any, streams: list[str]) -> None:
+    """Go on with a transaction whose commit failed: write to it, abort it, or commit it again.
+
+    A joint one that is not decided yet may take the write, and is committed with it.
+    """
+    more = ("write",) if len(streams) == 1 else ()
+    kind = life.source.choice((*more, "abort", "again"))
     if kind == "write":  # it is in no stage: nobody may ever see it
         with contextlib.suppress(life.errors.PravegaSparkError):
-            write(stream, f"{name}.late", KEYS[0])
+            write(streams[0], f"{name}.late", KEYS[0])
             transaction.flush()
     if kind == "abort":
         life.call("abort", transaction.abort, transaction=name)
