@@ -110,7 +110,7 @@ def _table(
     for fault in faults:
         row = rows.get(fault.promise, {})
         tests = [row["tests"]["by"]] if "tests" in row else fault.tests
-        named = ", ".join(f"`{test}`" for test in tests)
+        named = ", ".join(f"`tests/{test.removeprefix('tests/')}`" for test in tests)
         yield f"| {fault.promise} | {told(row, fault)} | {named} |\n"
 
 
