@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     else:
         found = run_faults(faults, ROOT, options.workers, is_kept=options.record)
-    if options.record and not record.absent():
+    if options.record:
         record.write_page()
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}
     wrong = [one for one in found if one.is_wrong]

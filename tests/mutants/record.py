@@ -37,10 +37,9 @@ def kept() -> Rows:
 
 
 def absent() -> list[str]:
-    """Return the promises of faults that lack a row, or a part of it."""
+    """Return the promises of faults that may show, and that the record lacks."""
     rows = kept()
-    wanted = {f.promise: {"tests", "simulator"} if may_show(f) else {"tests"} for f in FAULTS}
-    return [name for name, parts in wanted.items() if not parts <= rows.get(name, {}).keys()]
+    return [f.promise for f in FAULTS if may_show(f) and "simulator" not in rows.get(f.promise, {})]
 
 
 def keep_shown(shown: Shown) -> None:
@@ -84,12 +83,16 @@ def written(page: str, rows: Rows) -> str:
 
 def _part(rows: Rows) -> Iterator[str]:
     shown = [fault for fault in FAULTS if may_show(fault)]
-    caught = [one for one in shown if rows[one.promise]["simulator"]["verdict"] == "caught"]
+    kept = [rows.get(fault.promise, {}).get("simulator") for fault in shown]
+    found = [one for one in kept if one is not None]
+    caught = sum(one["verdict"] == "caught" for one in found)
+    days = {one["day"] for one in found}
+    left = len(shown) - len(found)
     yield (
         f"Of {len(FAULTS)} faults, {len(shown)} may show in a history. The simulator catches "
-        f"{len(caught)} of these {len(shown)} by the first {SEEDS} seeds; with each fault at most "
-        f"{MOST} were played, those that reach its place. Named tests catch "
-        f"{sum(rows[one.promise]['tests']['verdict'] == 'caught' for one in FAULTS)} of all.\n\n"
+        f"**{caught} of these {len(shown)}** by the first {SEEDS} seeds ({max(days, default='')}); "
+        f"with each fault at most {MOST} were played, those that reach its place most often."
+        f"{f' {left} of the faults were not played yet.' if left else ''}\n\n"
     )
     yield from _table("the simulator", shown, rows, _simulated)
     yield "\nNo history shows these, for the reason that stands beside each:\n\n"
@@ -103,18 +106,18 @@ def _table(
     rows: Rows,
     told: Callable[[Mapping[str, Any], Fault], str],
 ) -> Iterator[str]:
-    yield f"| the fault breaks that | {heading} | the test that fails |\n| --- | --- | --- |\n"
+    yield f"| the fault breaks that | {heading} | its tests |\n| --- | --- | --- |\n"
     for fault in faults:
-        row = rows[fault.promise]
-        yield f"| {fault.promise} | {told(row, fault)} | {_tested(row['tests'])} |\n"
-
-
-def _tested(found: Mapping[str, Any]) -> str:
-    return f"`{found['by']}`" if found["verdict"] == "caught" else f"{found['verdict']}"
+        row = rows.get(fault.promise, {})
+        tests = [row["tests"]["by"]] if "tests" in row else fault.tests
+        named = ", ".join(f"`{test}`" for test in tests)
+        yield f"| {fault.promise} | {told(row, fault)} | {named} |\n"
 
 
 def _simulated(row: Mapping[str, Any], fault: Fault) -> str:
-    found = row["simulator"]
+    found = row.get("simulator")
+    if found is None:
+        return "not played yet"
     if found["verdict"] == "caught":
         return f"seed {found['seed']}, played as number {found['played']}: {found['broken']}"
     if found["verdict"] in ("unreached", "absent"):

@@ -10,11 +10,13 @@ import random
 import resource
 import subprocess
 import sys
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -160,13 +162,28 @@ def in_processes(seeds: Sequence[int], workers: int = 1) -> Iterator[Result]:
         for share in shares
         if share
     ]
+    told: SimpleQueue[str | None] = SimpleQueue()
+
+    def read(process: subprocess.Popen[str]) -> None:
+        """Take what it tells when it tells it: it would wait for a reader of a full pipe."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.put(line)
+        told.put(None)
+
+    for process in began:
+        threading.Thread(target=read, args=(process,), daemon=True).start()
+    open_ends = len(began)
+    while open_ends:
+        line = told.get()
+        if line is None:
+            open_ends -= 1
+        else:
+            yield Result(**json.loads(line))
     for process in began:
         with process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                yield Result(**json.loads(line))
-        if process.returncode:
-            raise RuntimeError(f"a process of seeds ended with {process.returncode}")
+            if process.wait():
+                raise RuntimeError(f"a process of seeds ended with {process.returncode}")
 
 
 def total(results: Sequence[Result]) -> Counter[str]:
