@@ -25,8 +25,8 @@ class Allowed(NamedTuple):
 
 ALLOWED = {
     "rss_mb": Allowed(0.15, 20.0),
-    "descriptors": Allowed(0.10, 20.0),  # a process keeps some dozens of folders open
-    "threads": Allowed(0.10, 4.0),
+    "descriptors": Allowed(0.10, 64.0),  # a process comes to keep some dozens of folders open
+    "threads": Allowed(0.10, 12.0),  # those of pools end by themselves, somewhat later
     "data_files": Allowed(0.25, 60.0),
 }
 """By the kind of measure."""
