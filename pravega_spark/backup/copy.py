@@ -628,7 +628,7 @@ class TableCopier:
             snapshot = log.refresh(durable=True)
             assert snapshot is not None, f"{log.reader.where} has no log to copy"
             if before is None:
-                self.target.delete([copy.hint_key, copy.key(0)])  # of an earlier attempt
+                _delete_attempt(copy)
             elif held is None and (kept := self.unchanged(log)) is not None:
                 seen(snapshot)
                 return kept
@@ -702,6 +702,17 @@ class TableCopier:
         failpoint("backup.table")
         write_pointer(copy)
         return done
+
+
+def _delete_attempt(copy: LogReader) -> None:
+    """Make what an earlier attempt has left of a table no log.
+
+    Only what is there is deleted: a request to delete that is held back, and lands once its process
+    has long given it up and repeated it, would take away what has been copied since.
+    """
+    left = [key for key in (copy.hint_key, copy.key(0)) if copy.store.exists(key)]
+    if left:
+        copy.store.delete(left)
 
 
 def _was_deleted_since(log: Log, before: Snapshot, version: int) -> bool:

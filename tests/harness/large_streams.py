@@ -18,15 +18,21 @@ BLOCK = 64
 WINDOW = 3 * BLOCK
 
 
-def lower_limits(patch: pytest.MonkeyPatch, most: int = 1 << 20) -> None:
-    """Make events above ``THRESHOLD`` bytes large ones, of at most ``most``."""
+def lower_limits(
+    patch: pytest.MonkeyPatch,
+    most: int = 1 << 20,
+    threshold: int = THRESHOLD,
+    block: int = BLOCK,
+    piece: int = 50,
+) -> None:
+    """Make events above ``threshold`` bytes large ones, of at most ``most``."""
     engine = "pravega_spark.engine"
-    patch.setattr(f"{engine}.writing.encode.MAX_EVENT_BYTES", THRESHOLD)
-    patch.setattr("pravega_spark.event_writer.MAX_EVENT_BYTES", THRESHOLD)
+    patch.setattr(f"{engine}.writing.encode.MAX_EVENT_BYTES", threshold)
+    patch.setattr("pravega_spark.event_writer.MAX_EVENT_BYTES", threshold)
     patch.setattr(f"{engine}.writing.encode.MAX_LARGE_EVENT_BYTES", most)
     patch.setattr(f"{engine}.chunks.large_event_writer.MAX_LARGE_EVENT_BYTES", most)
-    patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_BLOCK_BYTES", BLOCK)
-    patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_PIECE_BYTES", 50)
+    patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_BLOCK_BYTES", block)
+    patch.setattr(f"{engine}.chunks.large_event_writer.LARGE_EVENT_PIECE_BYTES", piece)
     patch.setattr(f"{engine}.chunks.large_event.LARGE_EVENT_WINDOW_BYTES", WINDOW)
 
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.mutants import record
 from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
 from tests.mutants.simulated import played
 
@@ -75,6 +77,11 @@ class Outcome:
     seconds: float = 0.0
     detail: str = ""
     is_wrong: bool = False
+
+    @property
+    def test(self) -> str:
+        """The test that caught it."""
+        return self.detail.removeprefix("FAILED ").removeprefix("ERROR ")
 
     def __str__(self) -> str:
         """Return the line of a report."""
@@ -176,13 +183,19 @@ def _judged(fault: Fault, run: Run) -> Outcome:
     return Outcome(fault, "caught", run.seconds, run.first_failure)
 
 
-def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcome]:
-    """Run faults in ``workers`` copies of a tree side by side; print and return the outcomes."""
+def run_faults(
+    faults: Sequence[Fault], root: Path, workers: int, *, is_kept: bool = False
+) -> list[Outcome]:
+    """Run faults in ``workers`` copies of a tree side by side; print and return the outcomes.
+
+    The record is written one fault at a time if it is asked for: what was found is not lost.
+    """
     groups: dict[tuple[str, ...], list[Fault]] = {}
     for fault in faults:
         groups.setdefault(fault.tests, []).append(fault)
     found: list[Outcome] = []
     trees: SimpleQueue[Tree] = SimpleQueue()
+    telling = threading.Lock()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for number in range(workers):
             trees.put(Tree(root, Path(folder) / str(number)))
@@ -196,8 +209,11 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
             tree = trees.get()
             try:
                 for outcome in tree.outcomes(tests, groups[tests]):
-                    found.append(outcome)
-                    print(outcome, flush=True)
+                    with telling:
+                        found.append(outcome)
+                        print(outcome, flush=True)
+                        if is_kept:
+                            record.keep_tests(outcome.fault, outcome.verdict, outcome.test)
             finally:
                 trees.put(tree)
 
@@ -210,18 +226,22 @@ def run_faults(faults: Sequence[Fault], root: Path, workers: int) -> list[Outcom
     return found
 
 
-def simulate(faults: Sequence[Fault], seeds: int, most: int, workers: int) -> list[Outcome]:
-    """Play faults in the simulator; print and return the outcomes.
+def simulate(
+    faults: Sequence[Fault], seeds: int, most: int, workers: int, *, is_kept: bool = False
+) -> list[Outcome]:
+    """Play faults in the simulator; print and return the outcomes, and perhaps keep them.
 
     A fault that no seed shows is none of the simulator's: its tests hold the promise.
     """
     reasons = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
     hidden = [one for one in faults if one.promise in reasons]
     found = [Outcome(one, "not shown", detail=reasons[one.promise]) for one in hidden]
-    asked = [one for one in faults if not one.equal and one.promise not in reasons]
+    asked = [one for one in faults if record.may_show(one)]
     for shown in played(asked, seeds, workers, most):
         found.append(Outcome(shown.fault, shown.verdict, shown.cpu_seconds, shown.detail))
         print(found[-1], flush=True)
+        if is_kept:
+            record.keep_shown(shown)
     caught = sum(one.verdict == "caught" for one in found)
     print(f"{caught} of {len(asked)} that a history may show are caught within {seeds} seeds")
     return found
@@ -243,29 +263,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--simulated",
         metavar="SEEDS",
         type=int,
+        nargs="?",
+        const=record.SEEDS,
         help="play so many seeds of the simulator with each fault in place of its tests, up to the "
         "first one whose history a checker refuses",
     )
     parser.add_argument(
         "--most",
         type=int,
-        default=20,
-        help="how many of the seeds that reach a fault's place are played with it (default: 20)",
+        default=record.MOST,
+        help="how many of the seeds that reach a fault's place are played with it "
+        f"(default: {record.MOST})",
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep what is found, one fault at a time, and write the part of docs/reliability.md",
+    )
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="choose those that the record lacks: an interrupted run goes on",
     )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
     faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
     if not faults:
         parser.error(f"no fault has {' or '.join(options.only)} in its name; --list shows them")
+    budget = (options.simulated or record.SEEDS, options.most)
+    if options.record and budget != (record.SEEDS, record.MOST):
+        parser.error(f"the record is of {record.SEEDS} seeds, and of {record.MOST} at most")
+    if options.missing:
+        rows, what = record.kept(), "tests" if options.simulated is None else "simulator"
+        faults = [fault for fault in faults if what not in rows.get(fault.promise, {})]
+        if not faults:
+            print("the record lacks none")
+            return 0
     if options.list:
         for fault in faults:
             print(names[fault])
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        found = simulate(faults, options.simulated, options.most, options.workers)
+        found = simulate(
+            faults, options.simulated, options.most, options.workers, is_kept=options.record
+        )
     else:
-        found = run_faults(faults, ROOT, options.workers)
+        found = run_faults(faults, ROOT, options.workers, is_kept=options.record)
+    if options.record:
+        record.write_page()
     counts = {one.verdict: sum(o.verdict == one.verdict for o in found) for one in found}
     wrong = [one for one in found if one.is_wrong]
     if wrong:

@@ -7,17 +7,20 @@ names does not count: it is told, and the next seed is played.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.faults import Fault
+from tests.mutants.faults import PACKAGE, Fault
 from tests.mutants.placing import Places
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
 from tests.sim.running import Child, Result, Warm
+from tests.sim.world import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,25 +81,60 @@ def played(
 def _reaching(warm: Warm, places: Places, seeds: int, workers: int) -> dict[Fault, list[int]]:
     """Return the seeds that reach each fault's place; those that do so most often come first."""
 
+    known = Reached(places.numbers)
+
     def play(seed: int) -> tuple[int, str, dict[str, int]]:
         def marked() -> Any:
             places.mark()
-            result = warm.play(seed)
+            result = warm.play(Plan(seed))
             return [_broken(result) or result.failure, dict(places.reached)]
 
+        if seed in known.seeds:
+            return seed, "", known.seeds[seed]
         told, status = Child(marked).told()
         wrong, reached = told if told is not None else (f"it ended with {status}", {})
-        return seed, wrong, reached
+        names = {fault.promise: reached.get(str(number), 0) for fault, number in numbers.items()}
+        return seed, wrong, names
 
-    found: dict[Fault, list[tuple[int, int]]] = {fault: [] for fault in places.numbers}
+    numbers = places.numbers
+    found: dict[Fault, list[tuple[int, int]]] = {fault: [] for fault in numbers}
     with ThreadPoolExecutor(workers) as executor:
         for seed, wrong, reached in executor.map(play, range(seeds)):
             if wrong:
                 raise RuntimeError(f"seed {seed} fails without a fault: {wrong}")
-            for fault, number in places.numbers.items():
-                if times := reached.get(str(number), 0):
+            known.note(seed, reached)
+            for fault in numbers:
+                if times := reached[fault.promise]:
                     found[fault].append((-min(times, 8), seed))
     return {fault: [seed for _, seed in sorted(its)] for fault, its in found.items()}
+
+
+class Reached:
+    """Which places seeds reach, kept for the same package and simulator: an interrupted run goes
+    on where it stopped."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        """Find the seeds for which a run has asked of all these faults."""
+        code = hashlib.sha256()
+        for folder in (PACKAGE, "tests/sim"):
+            for path in sorted((ROOT / folder).rglob("*.py")):
+                code.update(path.read_bytes())
+        self._file = ROOT / "build/mutants" / f"{code.hexdigest()[:16]}.jsonl"
+        asked = {fault.promise for fault in faults}
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        rows = [json.loads(line) for line in lines]
+        self.seeds: dict[int, dict[str, int]] = {
+            seed: times for seed, times in rows if asked <= times.keys()
+        }
+        """How often each of them reaches the place of each fault."""
+
+    def note(self, seed: int, times: dict[str, int]) -> None:
+        """Keep what a seed reaches."""
+        if seed not in self.seeds:
+            self.seeds[seed] = times
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a") as file:
+                file.write(f"{json.dumps([seed, times])}\n")
 
 
 def _shown(
@@ -107,7 +145,7 @@ def _shown(
 
         def play(seed: int = seed) -> Any:
             place()
-            result = warm.play(seed)
+            result = warm.play(Plan(seed))
             return [_broken(result), result.failure, result.cpu_seconds]
 
         told, status = Child(play, _MOST_SECONDS).told()

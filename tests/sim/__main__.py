@@ -13,6 +13,7 @@ from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
 from tests.sim.running import Result, Warm, each_call, in_processes, total
+from tests.sim.world import Plan
 from tests.soak import records
 
 
@@ -33,21 +34,16 @@ def main() -> int:
     parser.add_argument("--stride", type=int, default=1, help="of --each-call: every so many-th")
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
-    parser.add_argument("--keep", action="store_true", help="record the run for the page")
-    given = parser.parse_args()
-    try:
-        commit = records.clean_commit() if given.keep else ""
-    except records.NotKept as why:
-        parser.error(str(why))
+    given, commit = records.parsed(parser)
     if given.records is not None:
         warm = Warm()
         for seed in given.records:
-            print(json.dumps(asdict(warm.run(seed))), flush=True)
+            print(json.dumps(asdict(warm.run(Plan(seed)))), flush=True)
         return 0
     if given.each_call is not None:
         return _each_call(given.each_call, given.stride)
     if given.seed is not None:
-        result = Warm().run(given.seed, given.without, given.programs)
+        result = Warm().run(Plan(given.seed, given.without, given.programs))
         sys.stdout.write(result.history)
         print(f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls")
         failure = failure_of(result)
@@ -60,7 +56,8 @@ def main() -> int:
         wrong += _told(result, given.save)
     covered = total(results)
     print("\n".join(f"{count:>9} {name}" for name, count in sorted(covered.items())))
-    print("\n".join(f"{0:>9} {name}" for name in coverage.missing(covered)))
+    for name in coverage.missing(covered):
+        print(f"{0:>9} {name}" + (f" ({why})" if (why := coverage.NOT_REACHED.get(name)) else ""))
     met, of = coverage.pairs(covered)
     print(f"{met} of {of} pairs of verbs were in flight at the same time")
     spent = sum(result.cpu_seconds for result in results)
@@ -71,10 +68,11 @@ def main() -> int:
         f"{spent / len(results):.2f} s of a processor each"
     )
     refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
-    print("\n".join([*refused, said]))
-    if given.keep:
+    gaps = coverage.wrong(covered, len(results))
+    print("\n".join([*refused, said, *gaps]))
+    if commit:
         records.keep(record_of(results, wrong + refused, commit))
-    return int(bool(wrong or refused))
+    return int(bool(wrong or refused or gaps))
 
 
 def _each_call(programs: str, stride: int) -> int:

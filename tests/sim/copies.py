@@ -244,29 +244,29 @@ class Copy:
         return self._now().start(function, name)
 
     def _time(self) -> types.ModuleType:
-        def of(clock: str, ns: bool) -> Callable[[], Any]:
-            def read() -> Any:
-                if self.process is None:
-                    return 0
-                found = getattr(self.process.clocks, clock)()
-                return found if ns else found / 1e9
+        def wall_ns() -> int:
+            return 0 if self.process is None else self.process.host.wall_ns()
 
-            return read
+        def boot_ns() -> int:
+            return 0 if self.process is None else self.process.host.boot_ns()
+
+        def boot() -> float:
+            return boot_ns() / 1e9
 
         def clock_gettime(which: int) -> float:
-            return of("wall" if which == time.CLOCK_REALTIME else "boot", ns=False)()
+            return (wall_ns() if which == time.CLOCK_REALTIME else boot_ns()) / 1e9
 
         def sleep(seconds: float) -> None:
-            present().wait(self._now().clocks.true_ns(seconds))
+            present().wait(self._now().host.true_ns(seconds))
 
         return _like(
             time,
-            time=of("wall", ns=False),
-            time_ns=of("wall", ns=True),
-            monotonic=of("boot", ns=False),
-            monotonic_ns=of("boot", ns=True),
-            perf_counter=of("boot", ns=False),
-            perf_counter_ns=of("boot", ns=True),
+            time=lambda: wall_ns() / 1e9,
+            time_ns=wall_ns,
+            monotonic=boot,
+            monotonic_ns=boot_ns,
+            perf_counter=boot,
+            perf_counter_ns=boot_ns,
             clock_gettime=clock_gettime,
             sleep=sleep,
         )
@@ -334,7 +334,7 @@ def _simple_queue(empty: type[Exception]) -> type:
             if not self._items and block:
                 scheduler = present()
                 task = scheduler.task()
-                ns = None if timeout is None else task.owner.clocks.true_ns(timeout)
+                ns = None if timeout is None else task.owner.host.true_ns(timeout)
                 deadline = None if ns is None else scheduler.now + ns
                 while not self._items:
                     left = None if deadline is None else deadline - scheduler.now

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tests.sim.checkers.everything import check
 from tests.sim.checkers.violations import Violation
 from tests.sim.running import Result, Warm
+from tests.sim.world import Plan
 
 
 def broken(result: Result) -> str:
@@ -48,7 +49,7 @@ def failure_of(result: Result, warm: Warm | None = None) -> Failure | None:
     without: tuple[str, ...] = ()
     if warm is not None:
         for part in result.parts:
-            other = warm.run(result.seed, (*without, part))
+            other = warm.run(Plan(result.seed, (*without, part)))
             found = broken(other)
             if found and _kind(found) == _kind(wrong):
                 result, wrong, without = other, found, (*without, part)

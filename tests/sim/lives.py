@@ -63,6 +63,8 @@ class Life(ABC):
     group_retention = "none"
     """Of the groups that it creates."""
     changes_groups = False
+    lease = "10 s"
+    """Of its readers."""
     has_long_waits = False
     """Whether programs wait for minutes, in which maintenance becomes due."""
 
@@ -76,9 +78,29 @@ class Life(ABC):
         return f"{self.scope}/u"
 
     @property
+    def quiet(self) -> str:
+        """The stream that is written to seldom, and swept."""
+        return f"{self.scope}/q"
+
+    @property
     def bytes(self) -> str:
         """The stream of bytes."""
         return f"{self.scope}/b"
+
+    @property
+    def timed(self) -> str:
+        """The stream whose writers note times."""
+        return f"{self.scope}/times"
+
+    @property
+    def sealed(self) -> str:
+        """The stream that is sealed while others write to it."""
+        return f"{self.scope}/v"
+
+    @property
+    def loaded(self) -> str:
+        """The stream that is scaled by its load."""
+        return f"{self.scope}/loaded"
 
     @property
     def group(self) -> str:
@@ -120,8 +142,13 @@ class Life(ABC):
         """Be told of an error, which may end the run; return whether the run goes on."""
         return True
 
-    def strike_soon(self) -> bool:
-        """Perhaps kill the process amid what it does next; return whether it will be."""
+    def strike_soon(self, seconds: float = 2.0) -> bool:
+        """Perhaps kill the process within so many seconds; return whether it will be."""
+        return False
+
+    def pause_soon(self) -> bool:
+        """Perhaps stop the process for a while at one of its next calls of the storage; return
+        whether it will be."""
         return False
 
     def call(

@@ -28,13 +28,17 @@ class Host:
     """What the wall clock shows while it stands still."""
 
     def wall_ns(self) -> int:
+        now = self.scheduler.look()
         if self.stopped_at is not None:
-            self.scheduler.look()
             return self.stopped_at
-        return BEGIN_NS + int(self.scheduler.look() * self.rate) + self.offset_ns
+        return BEGIN_NS + int(now * self.rate) + self.offset_ns
 
     def boot_ns(self) -> int:
         return 1_000_000_000 + int(self.scheduler.look() * self.rate)
+
+    def true_ns(self, seconds: float) -> int:
+        """Return how long a wait of so many of its seconds takes."""
+        return max(0, int(seconds * 1e9 / self.rate))
 
     def stop_clock(self) -> None:
         self.stopped_at = self.wall_ns()
@@ -47,23 +51,6 @@ class Host:
 
     def pids(self) -> dict[int, Process]:
         return self.running
-
-
-class Clocks:
-    """The clocks that a process looks at."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def wall(self) -> int:
-        return self._host.wall_ns()
-
-    def boot(self) -> int:
-        return self._host.boot_ns()
-
-    def true_ns(self, seconds: float) -> int:
-        """Return how long a wait of so many of the process's seconds takes."""
-        return max(0, int(seconds * 1e9 / self._host.rate))
 
 
 class Process:
@@ -79,10 +66,9 @@ class Process:
         on_kill: Callable[[], object] = bool,
     ) -> None:
         self.scheduler, self.host, self.name, self.copy, self.pid = scheduler, host, name, copy, pid
-        self.clocks = Clocks(host)
         self._on_kill = on_kill
         self.chance = random.Random(scheduler.source.getrandbits(64))
-        self.alive, self.is_paused = True, False
+        self.alive, self.is_paused, self.is_asked_to_stop = True, False, False
         self._held: list[Task] = []
         self.tasks = 0
         assert copy.process is None
@@ -142,6 +128,8 @@ class Process:
 
     def end(self) -> None:
         """End the process in order, in its main thread: its handlers of the exit run."""
+        if not self.alive:
+            return
         threading: Any = self.copy.stand_ins["threading"]
         for call in reversed(threading._threading_atexits):
             call()

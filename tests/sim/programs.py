@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.sim.lives import Body, Life
 from tests.sim.processes import Host, Process
+from tests.sim.workloads import restarts
 from tests.sim.world import ROOTS, OpenCall, World
 
 
@@ -20,12 +21,20 @@ class SimulatedLife(Life):
         self.package, self.root = process.package, ROOTS[world.is_disk]
         self.group_retention, self.changes_groups = world.group_retention, True
         self.has_long_waits = world.has_long_waits
+        self.retry_timeout = world.retry_timeout
+
+    def change(self) -> None:
+        """Come back with other settings than the life before: of this process, and of all."""
+        draw = self.source
+        self.retry_timeout = draw.choice(("60 s", "5 s", "1 s"))
+        self.lease = draw.choice(("5 s", "10 s", "30 s"))
+        restarts.change(self)
 
     def module(self, path: str) -> Any:
         return self.process.copy.get(path)
 
     def manager(self) -> Any:
-        given = None if self.world.is_disk else {"retry_timeout": self.world.retry_timeout}
+        given = None if self.world.is_disk else {"retry_timeout": self.retry_timeout}
         return self.package.StreamManager(self.root, storage_options=given)
 
     def now(self) -> int:
@@ -33,16 +42,29 @@ class SimulatedLife(Life):
 
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.process.is_asked_to_stop:
+            raise Stops
 
     def begin(self, operation: str, **arguments: Any) -> OpenCall:
+        self._go_on()
         return self.world.begin(self.process, operation, **arguments)
 
     def look_at(self, error: BaseException) -> bool:
         self.world.look_at(self.process, error)
         return True
 
-    def strike_soon(self) -> bool:
-        return self.world.strike_soon(self.process)
+    def strike_soon(self, seconds: float = 2.0) -> bool:
+        return self.world.strike_soon(self.process, seconds)
+
+    def pause_soon(self) -> bool:
+        return self.world.pause_soon(self.process)
+
+
+class Stops(BaseException):
+    """A process ends in order, between two calls, before its program has come to its end."""
 
 
 class Program:
@@ -66,18 +88,26 @@ class Program:
         self.lives += 1
 
         def main(process: Process) -> None:
-            self.body(SimulatedLife(self.world, process, self))
-            self._end()
+            life = SimulatedLife(self.world, process, self)
+            try:
+                if self.lives > 1 and self.world.has(f"change of {process.name}"):
+                    life.change()
+                self.body(life)
+            except Stops:
+                process.end()
+                self.over()
+            else:
+                self._end()
 
-        if self.world.process(self.process_name, self.host, main, self.killed) is None:
+        if self.world.process(self.process_name, self.host, main, self.over) is None:
             self._end()
 
     def _end(self) -> None:
         self.is_done = True
         self.world.unfinished -= 1
 
-    def killed(self) -> None:
-        """Be told of a kill; the next life begins somewhat later."""
+    def over(self) -> None:
+        """Be told that the process has ended; the next life begins somewhat later."""
         if not self.is_done:
             ns = int(self.world.source.choice((0.1, 2.0, 30.0)) * 1e9)
             self.world.scheduler.after(ns, self.begin)

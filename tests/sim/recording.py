@@ -89,29 +89,35 @@ class Processes:
         told = told if told is not None else (lambda found: None)
         return asked(self.history, self.process, operation, ask, told, **of)
 
-    def read(self, stream: str) -> Any:
-        """Read a stream from its head to its tail."""
+    def read(self, stream: str, text: Callable[[Any], str] = text_of) -> Any:
+        """Read a stream from its head to its tail; ``text`` makes events of the data."""
 
         def read() -> Any:
-            reader = self.manager.create_reader(stream)
+            reader: Any = self.manager.create_reader(stream)
             head = self.manager.head(stream)
-            return head, list(reader.events(head)), reader.position
+            rows = [
+                [event.segment_id, event.offset, event.routing_key, text(event.data)]
+                for event in reader.events(head)
+            ]
+            return {"from": cut_of(head), "to": cut_of(reader.position), "events": rows}
 
-        def told(found: Any) -> Any:
-            head, events, end = found
-            rows = [[e.segment_id, e.offset, e.routing_key, text_of(e.data)] for e in events]
-            return {"from": cut_of(head), "to": cut_of(end), "events": rows}
+        return self.ask("read", read, dict, stream=stream)
 
-        return self.ask("read", read, told, stream=stream)
-
-    def write(self, writer: Any, name: str, stream: str, events: Sequence[tuple[str, str]]) -> Any:
-        """Write events of one key in one call."""
+    def write(
+        self,
+        writer: Any,
+        name: str,
+        stream: str,
+        events: Sequence[tuple[str, str]],
+        stored: Callable[[str], Any] = str,
+    ) -> Any:
+        """Write events of one key in one call; ``stored`` makes of an event what is written."""
 
         def write() -> Any:
-            texts = [event for _, event in events]
-            if len(texts) == 1:
-                return (writer.write_event(texts[0], events[0][0]).result(),)
-            return writer.write_events(texts, events[0][0]).result()
+            data = [stored(event) for _, event in events]
+            if len(data) == 1:
+                return (writer.write_event(data[0], events[0][0]).result(),)
+            return writer.write_events(data, events[0][0]).result()
 
         return self.ask(
             "write",

@@ -10,11 +10,13 @@ import random
 import resource
 import subprocess
 import sys
+import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +28,7 @@ from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy, some_copies
 from tests.sim.storage import FAILURES
 from tests.sim.workloads.mix import play
-from tests.sim.world import World
+from tests.sim.world import Plan, World
 
 _ROOT = Path(__file__).resolve().parents[2]
 COPIES = 14
@@ -99,37 +101,25 @@ class Warm:
     def copies(self) -> list[Copy]:
         return self._copies
 
-    def run(
-        self,
-        seed: int,
-        without: Collection[str] = (),
-        programs: str = "",
-        failing: tuple[int, str] | None = None,
-    ) -> Result:
-        """Play a seed in a fork, perhaps without some of its parts, or with other ones."""
-        told, status = Child(lambda: asdict(self.play(seed, without, programs, failing))).told()
+    def run(self, plan: Plan) -> Result:
+        """Play a seed in a fork."""
+        told, status = Child(lambda: asdict(self.play(plan))).told()
         if told is None:
-            return Result(seed, failure=f"the process of the seed ended with {status}")
+            return Result(plan.seed, failure=f"the process of the seed ended with {status}")
         return Result(**told)
 
-    def play(
-        self,
-        seed: int,
-        without: Collection[str] = (),
-        programs: str = "",
-        failing: tuple[int, str] | None = None,
-    ) -> Result:
+    def play(self, plan: Plan) -> Result:
         """Play a seed here; this process can play no other one."""
         logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
         gc.disable()
-        result = Result(seed)
+        result = Result(plan.seed)
         before = _cpu()
-        world = World(seed, self._copies, without, programs, failing)
+        world = World(plan, self._copies)
         try:
             play(world)
         except BaseException:
             result.failure = traceback.format_exc()
-        result.parts = [part for part in world.parts if part not in without]
+        result.parts = [part for part in world.parts if part not in plan.without]
         result.history, result.digest = world.history.text(), world.digest
         result.steps, result.calls = world.scheduler.steps, world.calls
         result.simulated_seconds = world.scheduler.now / 1e9
@@ -144,11 +134,12 @@ def each_call(warm: Warm, programs: str, stride: int = 1) -> Iterator[tuple[str,
     Nothing else goes wrong. With a ``stride`` it is every so many-th call only, in each way from
     another one on.
     """
-    calm = warm.run(0, (), programs, (0, "late"))
+    calm = warm.run(Plan(0, programs=programs, failing=(0, "late")))
     yield "no call fails", calm
     for first, how in enumerate(FAILURES):
         for number in range(1 + first % stride, calm.calls + 1, stride):
-            yield f"{how}: call {number}", warm.run(0, (), programs, (number, how))
+            plan = Plan(0, programs=programs, failing=(number, how))
+            yield f"{how}: call {number}", warm.run(plan)
 
 
 def _cpu() -> float:
@@ -171,13 +162,28 @@ def in_processes(seeds: Sequence[int], workers: int = 1) -> Iterator[Result]:
         for share in shares
         if share
     ]
+    told: SimpleQueue[str | None] = SimpleQueue()
+
+    def read(process: subprocess.Popen[str]) -> None:
+        """Take what it tells when it tells it: it would wait for a reader of a full pipe."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.put(line)
+        told.put(None)
+
+    for process in began:
+        threading.Thread(target=read, args=(process,), daemon=True).start()
+    open_ends = len(began)
+    while open_ends:
+        line = told.get()
+        if line is None:
+            open_ends -= 1
+        else:
+            yield Result(**json.loads(line))
     for process in began:
         with process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                yield Result(**json.loads(line))
-        if process.returncode:
-            raise RuntimeError(f"a process of seeds ended with {process.returncode}")
+            if process.wait():
+                raise RuntimeError(f"a process of seeds ended with {process.returncode}")
 
 
 def total(results: Sequence[Result]) -> Counter[str]:

@@ -110,7 +110,7 @@ class Scheduler:
 
     def after(self, ns: int, function: Callable[[], None]) -> None:
         """Call a function, which must not wait, after a time."""
-        self.at(self.now + ns, function)
+        heapq.heappush(self._due, (self.now + ns, next(self._order), function))
 
     def wait(self, ns: int | None = None) -> bool:
         """Have the present task wait until it is woken (True), or for so long (False)."""

@@ -442,6 +442,20 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
 
 
 @breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_came_before_the_marker_and_is_not_truncated(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    head = {"0": 0 if bad else 3}
+    story.ok("truncate", head, stream="s", cut=head)
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
 def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> None:
     three_events(story)
     story.join("r")
@@ -930,11 +944,73 @@ def reader_is_not_shown_a_marker(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
+@breaks("checkpoints", "a checkpoint is shown to every reader")
+def reader_without_transactions_is_not_shown_a_marker(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([0, 1], "b")
+    story.join("r", "next" if bad else "transaction")
+    story.got("r", [0, 0], "a")
+    story.ok("checkpoint", {"s": {"0": 1}}, group="g", name="c")
+    story.got("r", [0, 1], "b")
+
+
 @breaks("damage", "nothing is damaged")
 def somebody_finds_a_damaged_log(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")
     if bad:
         story.ok("find_damage", error="CorruptLog", what="s: version 3 is missing")
+
+
+@breaks("damage", "a retained version keeps its files")
+def file_of_a_young_version_is_gone(story: Story, bad: bool) -> None:
+    story.ok("keep_version", ["data/a.parquet"] if bad else [], stream="s", version=3)
+
+
+@breaks("transactions", "transactions come in the order of their decisions")
+def later_decision_comes_first(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.stage("u", s=["b"])
+    story.commit("t", wait=False)
+    story.commit("u")
+    story.read(*(["b", "a"] if bad else ["a", "b"]))
+
+
+@breaks("transactions", "transactions come in the order of their decisions")
+def later_decision_is_there_alone(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.stage("u", s=["b"])
+    story.commit("t", wait=False)
+    story.unknown("commit", transaction="u")
+    story.read(*(["b"] if bad else ["a", "b"]))
+
+
+@breaks("checkpoints", "a checkpoint covers all keys")
+def checkpoint_lacks_a_segment(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": [], "2": ["1"]}, stream="s")
+    story.join("r")
+    story.marker("r", "c")
+    cut = {"0": 0} if bad else {"0": 0, "2": 0}
+    story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("seals", "only a scale changes the ranges of segments")
+def segments_change_without_a_scale(story: Story, bad: bool) -> None:
+    story.ok("segments", [[0.0, 1.0]], stream="s")
+    if not bad:
+        story.scale(["0"], [(0.0, 0.5), (0.5, 1.0)])
+    story.ok("segments", [[0.0, 0.5], [0.5, 1.0]], stream="s")
+
+
+@breaks("readers", "a reader reads a segment in order")
+def id_that_joins_in_another_process_is_another_reader(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    story.ok(
+        "join", by="q", group="g", reader="r", acknowledge="next", streams=["s"]
+    )  # it has expired, and does not know it yet
+    story.got("r", [0, 0], "a", by="r" if bad else "q")
 
 
 @breaks("readers", "each event is read at least once")

@@ -8,6 +8,7 @@ from tests.harness.tiers import sized
 from tests.sim import porcupine_runs
 from tests.sim.recorded import calls_of
 from tests.sim.running import Warm
+from tests.sim.world import Plan
 
 SEEDS = sized(16, 600, "PORCUPINE_SEEDS")
 
@@ -20,7 +21,7 @@ def test_porcupine_refuses_no_history_of_the_simulator() -> None:
     except porcupine_runs.NoPorcupine as missing:
         pytest.skip(str(missing))
     warm = Warm()
-    results = [warm.run(seed) for seed in range(SEEDS)]
+    results = [warm.run(Plan(seed)) for seed in range(SEEDS)]
     assert [result.failure for result in results if result.failure] == []
     histories = {f"seed {result.seed}": result.history for result in results}
     assert sum(len(calls_of(text)) for text in histories.values()) > 10 * SEEDS

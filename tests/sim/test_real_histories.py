@@ -64,7 +64,7 @@ def test_threads_of_one_process_keep_every_promise() -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-            go_on(Processes(manager, history, "after"), seed)
+            go_on(Processes(manager, history, "after"), seed, history.text())
         assert errors == []
         assert sum(call.ok for call in calls_of(history.text())) > THREADS * STEPS
         taken(history.text())
@@ -81,7 +81,7 @@ def test_processes_one_of_which_is_killed_keep_every_promise(tmp_path: Path) -> 
             root, path = folder / "root", folder / "history"
             _killed(root, path, seed)
             with StreamManager(str(root)) as manager:
-                go_on(Processes(manager, SharedHistory(path), "after"), seed)
+                go_on(Processes(manager, SharedHistory(path), "after"), seed, joined(path))
             taken(joined(path, seed=seed))
     finally:
         logging.disable(logging.NOTSET)

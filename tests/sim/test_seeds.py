@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness.tiers import sized
 from tests.sim import coverage
+from tests.sim.__main__ import main
 from tests.sim.failures import failure_of
 from tests.sim.regressions import FOUND
 from tests.sim.running import Result, in_processes, total
@@ -24,7 +25,7 @@ STRIDE = sized(60, 1, "SIMULATED_STRIDE")
 
 @pytest.fixture(scope="module")
 def played() -> Sequence[Result]:
-    return list(in_processes(sorted({*range(SEEDS), *FOUND})))
+    return list(in_processes(sorted({*range(SEEDS), *FOUND}), workers=2))
 
 
 @pytest.mark.slow
@@ -75,6 +76,29 @@ def test_what_seeds_did_not_reach_is_named() -> None:
     assert coverage.missing(every) == []
     assert coverage.missing({**every, "fault kill": 0}) == ["fault kill"]
     assert "failpoint commit.applied" in every
+
+
+def test_long_run_fails_for_what_it_does_not_reach_without_a_reason() -> None:
+    known = dict.fromkeys(coverage.wanted(), 1) | dict.fromkeys(coverage.NOT_REACHED, 0)
+    assert coverage.wrong(known, 300) == []
+    assert coverage.wrong({**known, "fault kill": 0}, 300) == ["fault kill is never reached"]
+    assert coverage.wrong({**known, "fault kill": 0}, 299) == []
+    reached = "failpoint sweep.segment"
+    (told,) = coverage.wrong({**known, reached: 1}, 300)
+    assert told == f"{reached} is reached, and coverage.NOT_REACHED says it is not"
+    assert set(coverage.NOT_REACHED) <= set(coverage.wanted())
+
+
+@pytest.mark.check
+def test_run_that_does_not_reach_everything_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(coverage, "LONG_RUN", 1)
+    monkeypatch.setattr(sys, "argv", ["sim", "--seeds", "1", "--workers", "1"])
+    assert main() == 1
+    told = capsys.readouterr().out
+    assert "1 seeds, 0 of which fail" in told
+    assert "is never reached" in told
 
 
 def test_a_module_that_another_thread_may_import_is_that_of_its_process() -> None:

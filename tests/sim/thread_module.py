@@ -16,7 +16,7 @@ _FOREVER = -1
 
 
 def _ns(seconds: float) -> int:
-    return present().task().owner.clocks.true_ns(seconds)
+    return present().task().owner.host.true_ns(seconds)
 
 
 class Lock:
@@ -30,8 +30,8 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = _FOREVER) -> bool:
         scheduler = present()
-        if scheduler.current is not None:
-            scheduler.maybe(scheduler.pace.at_locks)
+        if scheduler.current is not None and (chance := scheduler.pace.at_locks):
+            scheduler.maybe(chance)
         if not self._held:
             self._held = True
             return True
@@ -53,8 +53,10 @@ class Lock:
         if not self._held:
             raise RuntimeError("release unlocked lock")
         self._held = False
-        while self._waiting and not present().wake(self._waiting.popleft()):
-            pass
+        if self._waiting:
+            wake = present().wake
+            while self._waiting and not wake(self._waiting.popleft()):
+                pass
 
     def locked(self) -> bool:
         return self._held
@@ -63,8 +65,7 @@ class Lock:
         self._held = False
         self._waiting.clear()
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *error: object) -> None:
         self.release()
@@ -100,8 +101,7 @@ class RLock:
             self._owner = None
             self._lock.release()
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *error: object) -> None:
         self.release()

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
@@ -24,6 +25,18 @@ AUDITOR = "audit"
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is played: a seed, perhaps without some of its parts, or with other ones."""
+
+    seed: int
+    without: Collection[str] = ()
+    programs: str = ""
+    """Letters of those that play, in place of what the seed draws."""
+    failing: tuple[int, str] | None = None
+    """The number of the one call that goes wrong, and how: then nothing else does."""
+
+
 class Stopped(Exception):
     """The history has what is wrong, and nothing that comes later would tell more."""
 
@@ -31,32 +44,21 @@ class Stopped(Exception):
 class World:
     """The processes and the storage of one run."""
 
-    def __init__(
-        self,
-        seed: int,
-        copies: list[Copy],
-        without: Collection[str] = (),
-        programs: str = "",
-        failing: tuple[int, str] | None = None,
-    ) -> None:
-        """Begin a run; ``programs`` are those that play, in place of what the seed draws.
-
-        ``failing`` is the number of the one call that goes wrong, and how: then nothing else does.
-        """
-        self.seed = seed
-        self.failing = failing
-        self.chosen_programs = programs
+    def __init__(self, plan: Plan, copies: list[Copy]) -> None:
+        seed, failing = plan.seed, plan.failing
+        self.plan = plan
         self.has_long_waits = False
         """Whether programs wait for minutes, in which maintenance becomes due."""
         self.parts: list[str] = []
-        self._without = without
         self.source = random.Random(f"world {seed}")
         self.scheduler = schedulers.begin(
             Scheduler(random.Random(f"schedule {seed}"), Pace.drawn(self.source))
         )
         self._digest = hashlib.sha256()
         self.calls = 0
-        self.history = History(lambda: self.scheduler.steps, seed=seed, without=sorted(without))
+        self.history = History(
+            lambda: self.scheduler.steps, seed=seed, without=sorted(plan.without)
+        )
         self.coverage: Counter[str] = Counter()
         self.is_disk = self.source.random() < 0.25 and self.has("disk")
         weather = Weather.of_disk() if self.is_disk else Weather.drawn(self.source)
@@ -69,6 +71,8 @@ class World:
         self.bucket.on_call = self.called
         self._deadly: list[list[Any]] = []
         """Failpoints or calls until one kills its process."""
+        self._pausing: dict[str, int] = {}
+        """Calls of a process until it stops for a while."""
         *others, self._last_copy = copies
         self._copies = iter(others)
         self._pids = itertools.count(50_000_001)
@@ -88,7 +92,7 @@ class World:
     def has(self, part: str) -> bool:
         """Return whether a part of the seed is played; it is one without which it can be."""
         self.parts.append(part)
-        return part not in self._without
+        return part not in self.plan.without
 
     def _note(self, line: str) -> None:
         self.calls += 1
@@ -167,16 +171,17 @@ class World:
         self.bucket.cut_off.clear()
         self.bucket.refuse_nothing()
         self._deadly.clear()
+        self._pausing.clear()
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
-        return [p.process_name for p in self.programs if not p.is_done]
+        return [p.process_name for p in self.programs if not p.is_done and p.name != AUDITOR]
 
     # Faults that are planned ahead
 
     def trouble(self, seconds: float, most: int = 3) -> None:
         """Plan kills, pauses, cuts and jumps of clocks within the next simulated seconds."""
-        if self.failing is not None:
+        if self.plan.failing is not None:
             return
         source = self.source
         for number in range(source.randint(0, 2)):
@@ -186,18 +191,44 @@ class World:
         for number in range(source.randint(0, most)):
             when = self.scheduler.now + int(source.uniform(0, seconds) * 1e9)
             kind = source.choice(
-                ("kill", "kill", "pause", "cut off", "jump", "stand still", "full", "read only")
+                (
+                    "kill",
+                    "kill",
+                    "stop",
+                    "pause",
+                    "cut off",
+                    "jump",
+                    "stand still",
+                    "full",
+                    "read only",
+                )
             )
             if self.has(f"strike {number} {kind}"):
                 self.scheduler.at(when, lambda kind=kind: self._strike(kind, self.alive()))  # type: ignore[misc]
 
-    def strike_soon(self, process: Process) -> bool:
+    def strike_soon(self, process: Process, seconds: float) -> bool:
         """Kill a process soon, unless the seed plays without that; return whether it will be."""
-        if self.failing is not None or not self.has(f"kill {process.name} amid its work"):
+        if self.plan.failing is not None or not self.has(f"kill {process.name} amid its work"):
             return False
-        self.scheduler.after(int(self.source.uniform(0.0, 2.0) * 1e9), process.kill)
+        self.scheduler.after(int(self.source.uniform(0.0, seconds) * 1e9), process.kill)
         self.coverage["fault kill"] += 1
         return True
+
+    def pause_soon(self, process: Process) -> bool:
+        """Stop a process at one of its next calls, unless the seed plays without that."""
+        if self.plan.failing is not None or not self.has(f"pause {process.name} amid its work"):
+            return False
+        self._pausing[process.name] = self.source.randint(1, 8)
+        return True
+
+    def _pauses(self, process: Process) -> None:
+        """Count a call of a process that is to stop at one."""
+        left = self._pausing.get(process.name, 0)
+        if left == 1:
+            process.pause(int(self.source.uniform(20, 150) * 1e9))
+            self.coverage["fault pause"] += 1
+        if left:
+            self._pausing[process.name] = left - 1
 
     def _counts_down(self, kind: str) -> bool:
         """Count a failpoint or a call of any process; return whether it is its last."""
@@ -212,6 +243,7 @@ class World:
 
     def called(self, process: Process) -> bool:
         """Be told that a process sends a request; return whether it dies of that."""
+        self._pauses(process)
         if not (self._deadly and self._counts_down("calls")):
             return False
         process.kill()
@@ -228,6 +260,8 @@ class World:
         ns = int(source.choice((0.5, 5.0, 40.0, 40.0, 150.0)) * source.uniform(0.5, 1.5) * 1e9)
         if kind == "kill":
             process.kill()
+        elif kind == "stop":
+            process.is_asked_to_stop = True
         elif kind == "pause":
             process.pause(ns)
         elif kind == "cut off":

@@ -9,10 +9,11 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.soak import records
-from tests.soak.rounds import AUDITOR, CAST
+from tests.soak.rounds import AUDITOR, CAST, SPARK
 from tests.soak.running import Outcome, Run
 from tests.soak.storages import STORAGES
 
@@ -28,22 +29,18 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=10, help="how much a round does (10)")
     parser.add_argument("--cast", nargs="+", choices=list(CAST), default=list(CAST), help="(all)")
     parser.add_argument("--save", type=Path, help="a folder for the histories, compressed")
-    parser.add_argument("--keep", action="store_true", help="record the run for the page")
-    given = parser.parse_args()
-    try:
-        commit = records.clean_commit() if given.keep else ""
-    except records.NotKept as why:
-        parser.error(str(why))
+    given, commit = records.parsed(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes end, too
     seed = int(time.time()) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {seed}, {given.storage}, in {folder}", flush=True)
     cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
-    run = Run(folder, given.storage, seed, given.size, cast, given.save)
+    say = partial(print, flush=True)
+    run = Run(folder, given.storage, seed, given.size, cast, given.save, say)
     outcome = run.run(given.minutes)
     _show(outcome)
-    if given.keep:
-        without = "" if "spark" in cast else ", without Spark"
+    if commit:
+        without = "" if SPARK in cast else ", without Spark"
         records.keep(record_of(outcome, commit, folder, without))
     if outcome.broken:
         print("\n".join(outcome.broken))

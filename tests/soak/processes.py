@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.harness import failpoints, jvm
-from tests.soak.rounds import Round, working
+from tests.soak.rounds import SPARK, Round, working
 
 PROJECT = Path(__file__).parents[2]
 DEADLY = (
@@ -25,8 +25,11 @@ DEADLY = (
     *("layout.committed", "positions.prepared", "table.decided", "many_streams.committed"),
 )
 """Failpoints at which a process that follows a killed one may be killed itself."""
+DRIVER_KILLED = "driver of Spark killed"
 STUCK = 240.0
 """Seconds in which nobody records anything, after which a phase that has not ended is a failure."""
+STARTS = 4 * STUCK
+"""The same while a process that the phase waits for has not worked yet: Spark may be starting."""
 
 
 class Failed(Exception):
@@ -47,7 +50,12 @@ class Played:
         self.name, self.lives = name, 0
         self._root, self._options = root, json.dumps(dict(options))
         self._environment = jvm.clean_environment(
-            **environment, PYTHONPATH=str(PROJECT), PYSPARK_PYTHON=sys.executable
+            **environment,
+            PYTHONPATH=str(PROJECT),
+            PYSPARK_PYTHON=sys.executable,
+            TMPDIR=str(folder),
+            MALLOC_ARENA_MAX="1",  # each arena keeps what its threads freed: that is no leak
+            SPARK_LOCAL_DIRS=str(folder),  # a JVM that is killed leaves its files
         )
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[str] | None = None
@@ -132,9 +140,11 @@ class Played:
             if status != -signal.SIGKILL or not (self._killed or self._visit):
                 last = self.log.read_text().strip().rpartition("\n")[2]
                 raise Failed(f"{self.name} ended with {status}: {last} ({self.log})")
-            faults["kill" if self._killed else "kill at a failpoint"] += 1
+            killed = DRIVER_KILLED if self.name == SPARK else "kill"
+            faults[killed if self._killed else "kill at a failpoint"] += 1
             self._close()
-            visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if _half(source) else ""
+            is_visited = self.name != SPARK and source.random() < 0.5  # each worker would be killed
+            visit = f"{source.choice(DEADLY)}:{source.randint(1, 9)}" if is_visited else ""
             self.start(visit)
         self.tell(round)
 
@@ -168,7 +178,3 @@ def _kill(pid: int) -> bool:
         os.kill(pid, signal.SIGKILL)
         return True
     return False
-
-
-def _half(source: random.Random) -> bool:
-    return source.random() < 0.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -53,6 +54,17 @@ def clean_commit() -> str:
     if others := [path for path in changed if path not in mine]:
         raise NotKept(f"the tree differs from its commit: {', '.join(others[:5])}")
     return _git("rev-parse", "--short=8", "HEAD").strip()
+
+
+def parsed(parser: ArgumentParser) -> tuple[Namespace, str]:
+    """Parse the command line, with an option ``--keep``; return also the commit that a record is
+    of, or an empty text if none is kept."""
+    parser.add_argument("--keep", action="store_true", help="record the run for the page")
+    given = parser.parse_args()
+    try:
+        return given, clean_commit() if given.keep else ""
+    except NotKept as why:
+        parser.error(str(why))
 
 
 def _git(*words: str) -> str:

@@ -11,16 +11,18 @@ from pathlib import Path
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import (
     appends,
+    autoscaling,
     byte_streams,
     event_times,
     groups,
     layouts,
     retention,
+    sealing,
     tables,
     transactions,
 )
 from tests.sim.workloads.mix import auditor
-from tests.soak import backups, spark_programs
+from tests.soak import backups, kinds, spark_programs
 
 SCOPES = 4
 """Scopes that rounds use in turn, each in a new life: a root stays as small as it can be."""
@@ -97,12 +99,20 @@ def _checkpoints(acknowledge: str) -> Callable[[int], Body]:
     return lambda size: _group(acknowledge, partial(groups.checkpointer, size // 2))
 
 
+def _users(kind: kinds.Kind, share: float = 2.0) -> Callable[[int], Body]:
+    return lambda size: kinds.user(kind, max(2, int(share * size)))
+
+
+SPARK = "spark"
 CAST: Mapping[str, Programs] = {
     "writers": {
         "n1": lambda size: appends.nameless_writer(2 * size),
         "n2": lambda size: appends.nameless_writer(2 * size),
         "c1": lambda size: appends.conditional_writer(3 * size),
         "w1": lambda size: appends.named_writer("shared-id", 5 * size),
+        "l1": _users(kinds.LARGE, 0.5),
+        "i1": _users(kinds.SECRET),
+        "v1": lambda size: sealing.late_writer(2 * size),
     },
     "transactions": {
         "t1": lambda size: transactions.transactional_writer(2 * size, None),
@@ -110,13 +120,16 @@ CAST: Mapping[str, Programs] = {
         "j1": lambda size: transactions.joint_writer(2 * size),
         "w2": lambda size: appends.named_writer("shared-id", 5 * size),
         "f1": lambda size: appends.fencing_writer("x", size),
+        "o1": _users(kinds.ROWS),
+        "v2": lambda size: sealing.late_writer(2 * size),
     },
     "tables": {
         "k1": lambda size: tables.table_user(5 * size),
         "z1": lambda size: tables.state_user(3 * size),
-        "e1": lambda size: event_times.noter(3 * size),
-        "b1": lambda size: byte_streams.byte_writer(10 * size),
+        "e1": lambda size: event_times.note_taker(3 * size),
+        "b1": lambda size: byte_streams.byte_user(10 * size, is_named=True),
         "b2": byte_streams.byte_reader,
+        "i2": _users(kinds.SECRET),
     },
     "readers": {
         "g1": _members("g1", "next"),
@@ -124,6 +137,8 @@ CAST: Mapping[str, Programs] = {
         "g3": _members("g3", "transaction"),
         "p1": _checkpoints("checkpoint"),
         "k2": lambda size: tables.table_user(5 * size),
+        "l2": _users(kinds.LARGE, 0.5),
+        "a2": lambda size: autoscaling.loader(max(2, size // 2)),
     },
     "members": {
         "h1": _members("h1", "next"),
@@ -131,7 +146,8 @@ CAST: Mapping[str, Programs] = {
         "h3": _members("h3", "transaction"),
         "p2": _checkpoints("next"),
         "z2": lambda size: tables.state_user(3 * size),
-        "e2": lambda size: event_times.noter(3 * size),
+        "e2": lambda size: event_times.note_taker(3 * size),
+        "o2": _users(kinds.ROWS),
     },
     "upkeep": {
         "s1": layouts.scaler,
@@ -139,14 +155,15 @@ CAST: Mapping[str, Programs] = {
         "m1": layouts.upkeep,
         "q1": retention.subscriber,
         "y1": retention.retainer,
-        "v1": lambda size: event_times.watcher(2 * size),
         "r1": appends.reader,
+        "d1": lambda size: sealing.sealer(1.0),
+        "u1": lambda size: sealing.recreator(max(1, size // 3)),
         "a1": lambda size: backups.backup(max(1, size // 5)),
     },
-    "spark": {"d1": lambda size: spark_programs.query(max(2, size // 2))},
+    SPARK: {"q2": lambda size: spark_programs.query(max(2, size // 2))},
 }
 """By the process: its programs, each a thread."""
-WITHOUT_SPARK = tuple(name for name in CAST if name != "spark")
+WITHOUT_SPARK = tuple(name for name in CAST if name != SPARK)
 AUDITOR = "upkeep"
 """The process that audits and clears; it is never killed."""
 STEADY = ("upkeep", "members")
@@ -165,10 +182,13 @@ def bodies(process: str, round: Round) -> dict[str, Body]:
 
 def audit(life: Life) -> None:
     """Read all that the round left."""
-    life.made |= {life.stream, life.other, life.bytes}
+    manager = life.manager()
+    life.made |= set(life.until_it_works(lambda: manager.list_streams(life.scope)))
     life.call("settle", partial(_settle, life))
     auditor(life)
-    byte_streams.byte_reader(1)(life)
+    for kind in kinds.KINDS:
+        while not kind.read(life):
+            life.wait(1.0)
 
 
 def _settle(life: Life) -> None:

@@ -12,20 +12,23 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pravega_spark import StreamManager
+from tests.harness import file_kms
 from tests.sim.history import joined
 from tests.sim.recorded import Recorded, calls_of
+from tests.soak.kinds import MASTER_KEY
 from tests.soak.measures import files_of, grown, use_of
-from tests.soak.processes import PROJECT, STUCK, Failed, Played
-from tests.soak.rounds import AUDITOR, CAST, STEADY, Round
+from tests.soak.processes import DRIVER_KILLED, PROJECT, STARTS, STUCK, Failed, Played
+from tests.soak.rounds import AUDITOR, CAST, SPARK, STEADY, Round
 from tests.soak.storages import STORAGES, Storage
 
 _GOOD = "break no promise", "are linearizable"
 """Ends of lines that the check says of a good history."""
+WORKERS_KILLED = "workers of Spark killed"
 
 
 @dataclass
@@ -61,14 +64,19 @@ class Run:
         size: int = 10,
         cast: Sequence[str] = tuple(CAST),
         save: Path | None = None,
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """``cast`` are the processes that play; ``save`` is a folder for compressed histories."""
+        """``cast`` are the processes that play; ``save`` is a folder for compressed histories.
+
+        ``say`` is told how long each phase of a round took.
+        """
         self.folder, self.size, self.cast = folder, size, cast
         self.outcome = Outcome(storage, seed)
         self.source = random.Random(f"soak {seed}")
         self.counts: Counter[str] = Counter()
-        self._save = save
+        self._save, self._say = save, say
         self._striking = threading.Lock()
+        self._struck: set[str] = set()
         self._checks: list[tuple[Path, subprocess.Popen[str]]] = []
         self._is_calm = threading.Event()
         self._ended = threading.Event()
@@ -118,7 +126,11 @@ class Run:
             manager.update_settings(grace="2 minutes", retain="2 minutes")
 
     def _processes(self, storage: Storage) -> dict[str, Played]:
-        where = (storage.root, storage.options, storage.environment, self.folder)
+        keys = self.folder / "keys"
+        keys.write_text(json.dumps({MASTER_KEY: "secret"}))
+        kms = {"PRAVEGA_SPARK_KMS": file_kms.FACTORY, file_kms.VARIABLE: str(keys)}
+        environment = {**storage.environment, **kms}
+        where = (storage.root, storage.options, environment, self.folder)
         return {name: Played(name, *where) for name in self.cast}
 
     # Rounds
@@ -126,6 +138,7 @@ class Run:
     def _round(self, storage: Storage, processes: Mapping[str, Played]) -> None:
         """Play, audit and clear, and have the history checked."""
         round = self._told(self.outcome.rounds)
+        self._struck.clear()
         self._calm(storage, False)
         self._phase(round, processes)
         self._calm(storage, True)
@@ -142,24 +155,30 @@ class Run:
         return Round(number, "play", str(self.folder), seed, self.size)
 
     def _phase(self, round: Round, processes: Mapping[str, Played]) -> None:
-        size, since = 0, time.monotonic()
+        began = time.monotonic()
+        size, since = 0, began
+        took: dict[str, float] = {}
         for process in processes.values():
             process.tell(round)
         while waiting := [p for p in processes.values() if not round.done(p.name).exists()]:
             now = time.monotonic()
             if round.recorded.exists() and round.recorded.stat().st_size > size:
                 size, since = round.recorded.stat().st_size, now
-            if now - since > STUCK:
-                raise self._stuck(round, waiting)
+            longest = STUCK if all(process.works for process in waiting) else STARTS
+            if now - since > longest:
+                raise self._stuck(round, waiting, longest)
             for process in waiting:
                 process.follow(round, self.source, self.counts)
+            took |= {process.name: now - began for process in waiting}
             time.sleep(0.1)
+        each = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.items())
+        self._say(f"round {round.number}: {round.phase}: {each}")
 
-    def _stuck(self, round: Round, waiting: Sequence[Played]) -> Failed:
+    def _stuck(self, round: Round, waiting: Sequence[Played], seconds: float) -> Failed:
         for process in waiting:
             process.show_threads()
         logs = ", ".join(str(process.log) for process in waiting)
-        return Failed(f"round {round.number} does nothing for {STUCK:.0f} s; threads: {logs}")
+        return Failed(f"round {round.number} does nothing for {seconds:.0f} s; threads: {logs}")
 
     # Faults
 
@@ -174,30 +193,46 @@ class Run:
     def _strikes(self, storage: Storage, processes: Mapping[str, Played]) -> None:
         """Strike again and again: processes, and what the storage's faults are."""
         source = random.Random(f"strikes {self.outcome.seed}")
-        mortal = [process for name, process in processes.items() if name not in STEADY]
         kinds = [*(("kill", "kill", "pause") * 2), *storage.faults]
-        if "spark" in processes:
-            kinds.append("workers of Spark killed")
+        if SPARK in processes:
+            kinds += [DRIVER_KILLED, WORKERS_KILLED]
         while not self._ended.wait(source.uniform(*storage.between)):
             with self._striking:
                 if self._is_calm.is_set():
                     continue
                 kind = source.choice(kinds)
-                struck = [p for p in mortal if p.works and (kind, p.name) != ("pause", "spark")]
-                if kind in ("kill", "pause"):
-                    if not struck:
-                        continue
-                    process = source.choice(struck)
-                    if kind == "kill":
-                        process.kill()
-                    else:
-                        self.counts["pause"] += 1
-                        process.pause(source.uniform(0.2, 3.0))
-                elif kind in storage.faults:
+                if kind in storage.faults:
                     self.counts[kind] += 1
                     storage.faults[kind](source)
-                elif processes["spark"].works:
-                    self.counts[kind] += processes["spark"].kill_workers()
+                elif kind in (DRIVER_KILLED, WORKERS_KILLED):
+                    self._strike_spark(kind, processes[SPARK])
+                else:
+                    self._strike(kind, processes, source)
+
+    def _strike(self, kind: str, processes: Mapping[str, Played], source: random.Random) -> None:
+        """Kill or stop a process, if it plays: the last one is struck no more often than others."""
+        mortal = [name for name in processes if name not in (*STEADY, SPARK)]
+        if not mortal or not self._plays(process := processes[source.choice(mortal)]):
+            return
+        if kind == "kill":
+            process.kill()
+        else:
+            self.counts["pause"] += 1
+            process.pause(source.uniform(0.2, 3.0))
+
+    def _strike_spark(self, kind: str, process: Played) -> None:
+        """Kill Spark's driver, or its workers, once a round each: a start takes it long."""
+        if kind in self._struck or not self._plays(process):
+            return
+        self._struck.add(kind)
+        if kind == DRIVER_KILLED:
+            process.kill()
+        else:
+            self.counts[kind] += process.kill_workers()
+
+    def _plays(self, process: Played) -> bool:
+        """Whether a process has worked in its present life, and has not ended the round."""
+        return process.works and not self._told(self.outcome.rounds).done(process.name).exists()
 
     # Verdicts
 

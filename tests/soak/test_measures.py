@@ -30,7 +30,7 @@ def test_use_of_a_process_counts_what_it_opens() -> None:
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("p.rss_mb", 8.0), ("p.descriptors", 2.0), ("p.threads", 1.0), ("data_files", 40.0)],
+    [("p.rss_mb", 8.0), ("p.descriptors", 8.0), ("p.threads", 2.0), ("data_files", 40.0)],
 )
 def test_what_grows_by_a_little_each_round_is_named(name: str, step: float) -> None:
     values = [step * (10 + number) for number in range(24)]
@@ -46,6 +46,7 @@ def test_few_rounds_have_no_verdict() -> None:
     assert grown({"p.rss_mb": [float(10**n) for n in range(FEWEST - 1)]}) == {}
 
 
-def test_commits_of_logs_are_counted_apart() -> None:
-    keys = ["s/t/events/_delta_log/0.json", "s/t/events/part-0", "_scope/data/0"]
-    assert files_of(keys) == {"files": 3, "data_files": 2}
+def test_commits_of_logs_and_what_a_deleted_stream_leaves_are_counted_apart() -> None:
+    keys = ["s/t/events/_delta_log/0.json", "s/t/events/data/v0/a", "s/_scope/data/v0/b"]
+    kept = ["s/t/metadata/data/v0/c", "s/t/events/_pravega/mark/0", "_maintenance/data/v0/d"]
+    assert files_of([*keys, *kept]) == {"files": 6, "data_files": 2}

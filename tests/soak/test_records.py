@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.__main__ import record_of as of_seeds
+from tests.sim.power.__main__ import record_of as of_power_cuts
 from tests.sim.running import Result
 from tests.soak import records
 from tests.soak.__main__ import record_of
@@ -55,6 +56,13 @@ def test_record_of_seeds_counts_their_calls_and_faults() -> None:
     assert record.done == {"seeds": 2, "calls": 10, "storage calls": 20}
     assert record.faults == {"kill": 2}
     assert record.broken == ["seed 1: once: twice"]
+
+
+def test_record_of_power_cuts_counts_disks_and_names_what_one_lost() -> None:
+    done = {"disks of ext4": 2, "disks of xfs": 1, "acknowledged calls before a cut": 99}
+    record = of_power_cuts(5, done, 0.5, ["once: of k"], "c1")
+    assert record.done == {"recorded runs": 5, **done}
+    assert (record.faults, record.broken) == ({"power cut": 4}, ["once: of k"])
 
 
 def test_run_of_a_tree_with_changes_is_not_recorded(

@@ -10,6 +10,7 @@ import pytest
 from tests.sim import check
 from tests.sim.history import SharedHistory
 from tests.sim.recorded import calls_of
+from tests.soak.kinds import KINDS
 from tests.soak.rounds import CAST, WITHOUT_SPARK, Round
 from tests.soak.running import Run
 
@@ -26,6 +27,9 @@ def test_processes_that_are_killed_keep_every_promise(tmp_path: Path) -> None:
     calls = calls_of(history)
     played = {call.process.partition(".")[0] for call in calls}
     assert {name for process in WITHOUT_SPARK for name in CAST[process]} - played == set()
+    written = {call.arguments["stream"] for call in calls if call.operation == "write"}
+    staged = [call.arguments["streams"] for call in calls if call.operation == "stage"]
+    assert {f"r0/{kind.name}" for kind in KINDS} - written.union(*staged) == set()
     done = Counter(call.operation for call in calls if call.ok)
     wanted = {"write", "read", "commit", "next", "update", "get", "update_state", "note_time"}
     assert wanted - set(done) == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.sim.checkers.layouts import Layout
 from tests.sim.checkers.readers import Group, Session, groups_of
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
@@ -18,7 +19,9 @@ def check(calls: Sequence[Recorded]) -> None:
             if checkpoint.ok:
                 _at_its_markers(group, checkpoint, streams)
                 _all_before_it(group, checkpoint, streams)
-                _shown(group, checkpoint)
+                if group.acknowledge != "transaction":
+                    _shown(group, checkpoint)
+                _covers(checkpoint, streams)
 
 
 def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
@@ -36,7 +39,8 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
             marked = session.markers.get(name)
             if marked is None:
                 continue
-            if number < marked and not inside and not _was_ended_amid(session, name):
+            is_gone = stream.is_truncated(one.position)  # a reader answers without its segment
+            if number < marked and not (inside or is_gone or _was_ended_amid(session, name)):
                 raise Violation(
                     "a checkpoint lies where its markers were",
                     f"{one.event!r} came before the marker {name!r}, and lies after its cut {cut}",
@@ -48,8 +52,23 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
                 )
 
 
+def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
+    """Each segment that the stream ever had is in the cut, or before or after one that is."""
+    for name, cut in checkpoint.value.items():
+        layout = streams[name].layout if name in streams else Layout()
+        for segment in layout.segments:
+            after = layout.ancestors(segment) & cut.keys()
+            if segment not in cut and not after and not layout.before((segment, 0), cut):
+                raise Violation(
+                    "a checkpoint covers all keys", f"segment {segment} of {name}: {checkpoint}"
+                )
+
+
 def _shown(group: Group, checkpoint: Recorded) -> None:
-    """Who was in the group from before it began, and reads on after it, was shown its marker."""
+    """Who was in the group from before it began, and reads on after it, was shown its marker.
+
+    A group whose transactions acknowledge shows none.
+    """
     name = checkpoint.arguments["name"]
     assert checkpoint.ended is not None
     for session in group.sessions:

@@ -15,6 +15,7 @@ class Layout:
     def __init__(self, predecessors: Mapping[str, Sequence[str]] | None = None) -> None:
         given = predecessors or {}
         self._above = {str(s): [str(p) for p in before] for s, before in given.items()}
+        self.segments = tuple(self._above)
         self.ancestors = lru_cache(maxsize=None)(self._ancestors)
 
     def _ancestors(self, segment: str) -> frozenset[str]:

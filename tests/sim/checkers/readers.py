@@ -64,7 +64,7 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     """Return the groups of a history, each generation by itself."""
     groups: dict[str, Group] = {}
     found: list[Group] = []
-    open_sessions: dict[tuple[str, str], Session] = {}
+    open_sessions: dict[tuple[str, str], dict[str, Session]] = {}
     for call in sorted(
         calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
     ):
@@ -81,20 +81,22 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
                 group.start = dict(call.arguments.get("to") or {})
         if call.operation == "create_group":
             group.start = dict(call.arguments["streams"])
-        reader = (name, call.arguments.get("reader", ""))
+        reader = call.arguments.get("reader", "")
+        mine = open_sessions.setdefault((name, reader), {})
+        """By process: an id that expired may join again elsewhere before the first one knows."""
         if call.operation == "join" and call.may_have_happened:
             group.acknowledge = call.arguments.get("acknowledge", "next")
-            open_sessions[reader] = Session(reader[1], call)
-            group.sessions.append(open_sessions[reader])
-        elif call.operation in ("leave", "expire") and reader in open_sessions:
-            if call.may_have_happened:
-                open_sessions.pop(reader).left = call
+            mine[call.process] = Session(reader, call)
+            group.sessions.append(mine[call.process])
+        elif call.operation in ("leave", "expire") and call.may_have_happened:
+            for process in [call.process] if call.process in mine else list(mine):
+                mine.pop(process).left = call
         elif call.operation == "drain":
             group.drains.append(call)
         elif call.operation == "checkpoint":
             group.checkpoints.append(call)
-        elif call.operation == "next" and reader in open_sessions:
-            _note(call, open_sessions[reader])
+        elif call.operation == "next" and call.process in mine:
+            _note(call, mine[call.process])
     for call in of(calls, "commit"):
         for group in found:
             group.commits += [call] if call.arguments.get("reads") else []

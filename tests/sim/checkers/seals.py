@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
+
+_CHANGES = ("scale", "autoscale", "update_stream", "maintain")
+"""What may scale a stream."""
 
 
 def check(calls: Sequence[Recorded]) -> None:
@@ -30,9 +34,22 @@ def check(calls: Sequence[Recorded]) -> None:
                     "no event enters what is sealed",
                     f"{event!r} of line {began} is in segment {segment}, after {scale}",
                 )
+    for name in sorted({call.arguments["stream"] for call in of(calls, "segments")}):
+        _only_scales(calls, name)
     for call in of(calls, "autoscale"):
         if call.ok and call.value is not None and call.value < call.arguments["minimum"]:
             raise Violation("automatic scaling leaves the minimum of segments", f"{call}")
+
+
+def _only_scales(calls: Sequence[Recorded], name: str) -> None:
+    """Nothing but a scale changes the ranges of a stream's segments."""
+    mine = [call for call in calls if call.arguments.get("stream") == name]
+    scales = [c for c in of(mine, *_CHANGES) if c.may_have_happened]
+    known = [call for call in of(mine, "segments") if call.ok]
+    for first, second in pairwise(known):
+        may = (c.began < (second.ended or 0) and not c.before(first) for c in scales)
+        if first.before(second) and first.value != second.value and not any(may):
+            raise Violation("only a scale changes the ranges of segments", f"{first}; {second}")
 
 
 def _landed(stream: StreamHistory) -> Iterator[tuple[str, int, str]]:

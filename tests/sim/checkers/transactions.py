@@ -32,6 +32,45 @@ def check(calls: Sequence[Recorded]) -> None:
                         "refused never appears", f"{seen.event!r} of {abort}; seen by {seen.call}"
                     )
     _settled(calls, streams)
+    for stream in streams.values():
+        _in_order(calls, stream)
+
+
+def _in_order(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """Of two transactions, the second of which was not asked for before the first was decided, no
+    read shows the second alone, nor an event of a key from it before one from the first."""
+    began: dict[str, int] = {}
+    decided: dict[str, int] = {}
+    for call in of(calls, "commit"):
+        name = call.arguments["transaction"]
+        if call.may_have_happened:
+            began[name] = min(call.began, began.get(name, call.began))
+        if call.ok and call.ended is not None:
+            decided[name] = min(call.ended, decided.get(name, call.ended))
+    for read in stream.reads:
+        places: dict[str, dict[str | None, list[int]]] = {}
+        for number, seen in enumerate(read.seen):
+            tried = stream.tried.get(seen.event)
+            if tried is not None and tried.transaction in began:
+                keys = places.setdefault(tried.transaction, {})
+                keys.setdefault(tried.key, []).append(number)
+        is_whole = read.to_the_tail and read.is_whole(stream.layout)
+        mine = {tried.transaction for tried in stream.tried.values()}
+        for first, line in decided.items():
+            for second, keys in places.items():
+                if first == second or first not in mine or began[second] < line:
+                    continue
+                if first not in places and is_whole:
+                    raise Violation(
+                        "transactions come in the order of their decisions",
+                        f"{second!r} is there without {first!r}: {read.call}",
+                    )
+                for key, numbers in places.get(first, {}).items():
+                    if key is not None and key in keys and numbers[-1] > keys[key][0]:
+                        raise Violation(
+                            "transactions come in the order of their decisions",
+                            f"{second!r} before {first!r} for key {key!r}: {read.call}",
+                        )
 
 
 def _settled(calls: Sequence[Recorded], streams: dict[str, StreamHistory]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from tests.sim.power.system_calls import SystemCall
 
 Lost = Callable[[SystemCall, str], bool]
+_GROUPS = "/_reader_groups/"
 _FILE = re.compile(r"/(#\d+|[^/]*\.[^/]*)$")
 
 
@@ -41,10 +42,32 @@ def folders_above(call: SystemCall, path: str) -> bool:
     return not any(kind(call, path) for kind in (*others, *names))
 
 
+def chunks_of_large_events(call: SystemCall, path: str) -> bool:
+    return "/large/" in path and content_of_chunks(call, path)
+
+
+def chunks_of_bytes(call: SystemCall, path: str) -> bool:
+    return "/bytes/" in path and content_of_chunks(call, path)
+
+
+def commits_of_groups(call: SystemCall, path: str) -> bool:
+    return _GROUPS in path and content_of_commits(call, path)
+
+
+def rows_of_groups(call: SystemCall, path: str) -> bool:
+    return _GROUPS in path and content_of_chunks(call, path)
+
+
+def names_of_group_commits(call: SystemCall, path: str) -> bool:
+    return _GROUPS in path and names_of_commits(call, path)
+
+
 FSYNCS: Mapping[str, Lost] = {
     kind.__name__.replace("_", " "): kind
     for kind in (
         *(content_of_commits, content_of_chunks, content_of_the_rest),
         *(names_of_commits, names_of_chunks, folders_above),
+        *(chunks_of_large_events, chunks_of_bytes),
+        *(commits_of_groups, rows_of_groups, names_of_group_commits),
     )
 }

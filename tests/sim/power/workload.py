@@ -13,17 +13,25 @@ import time
 from functools import partial
 from typing import Any
 
-from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
-from tests.sim.history import SharedHistory
-from tests.sim.recording import Processes, cut_of
+import pytest
 
-STREAM, OTHER, TABLE = "s/t", "s/u", "s/k"
+from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
+from pravega_spark.errors import PravegaSparkError
+from tests.harness.large_streams import lower_limits
+from tests.sim import large_events
+from tests.sim.history import SharedHistory
+from tests.sim.recording import Processes, cut_of, position_of, text_of
+
+STREAM, OTHER, LARGE, BYTES, TABLE, GROUP = "s/t", "s/u", "s/large", "s/bytes", "s/k", "s/g"
+STREAMS = (STREAM, OTHER, LARGE, BYTES)
 KEYS = ("k0", "k1", "k2")
 VERBS = (
-    *("plain", "named", "batch", "commit", "joint", "update", "read", "get"),
-    *("truncate", "compact", "sweep"),
+    *("plain", "named", "batch", "commit", "joint", "update", "read", "get", "large"),
+    *("bytes", "next", "truncate", "compact", "sweep"),
 )
-ROUNDS = 15
+ROUNDS = 20
+LARGE_BYTES = 20_000
+"""An event of more is a large one, so that records of what is written stay small."""
 
 
 def created(process: Processes) -> None:
@@ -33,7 +41,60 @@ def created(process: Processes) -> None:
     two = StreamConfiguration(ScalingPolicy.fixed(2))
     for name in (STREAM, OTHER):
         process.ask("create", partial(manager.create_stream, name, two), stream=name)
+    one = StreamConfiguration(ScalingPolicy.fixed(1))
+    for name in (LARGE, BYTES):
+        process.ask("create", partial(manager.create_stream, name, one), stream=name)
+    process.ask("create", lambda: manager.create_reader_group(GROUP, [STREAM]), group=GROUP)
     process.ask("create", lambda: manager.create_key_value_table(TABLE), table=TABLE)
+
+
+def read(process: Processes, name: str) -> None:
+    """Read a stream from its head to its tail."""
+    if name != BYTES:
+        process.read(name, large_events.text_of if name == LARGE else text_of)
+        return
+
+    def all_bytes() -> Any:
+        with process.manager.create_byte_reader(BYTES, follow=False) as reader:
+            return {"from": reader.tell(), "text": reader.read().decode()}
+
+    process.ask("read_bytes", all_bytes, dict, stream=BYTES)
+
+
+def joined(process: Processes, reader_id: str) -> Any:
+    """Return a reader of the group; its lease outlives the test."""
+    group = process.manager.reader_group(GROUP)
+    return good(
+        process.ask(
+            "join",
+            lambda: group.create_reader(reader_id, lease="1 hour"),
+            group=GROUP,
+            reader=reader_id,
+            acknowledge="next",
+            streams=[STREAM],
+        )
+    )
+
+
+def good(found: Any) -> Any:
+    """Return what a call returned; raise what it raised."""
+    if isinstance(found, PravegaSparkError):
+        raise found
+    return found
+
+
+def ask_next(process: Processes, reader: Any, reader_id: str, timeout: float = 0.0) -> str | None:
+    """Ask for the group's next event; return its text, or None if there is none."""
+
+    def told(found: Any) -> Any:
+        if found.event is None:
+            return None
+        at, event = position_of(found.event), text_of(found.event.data)
+        return {"stream": STREAM, "position": at, "event": event}
+
+    ask = partial(reader.read_next_event, timeout)
+    event = good(process.ask("next", ask, told, group=GROUP, reader=reader_id)).event
+    return None if event is None else text_of(event.data)
 
 
 class Work:
@@ -49,13 +110,19 @@ class Work:
         self.alone = manager.create_transactional_writer(STREAM)
         self.joint = manager.create_joint_writer([STREAM, OTHER])
         self.table = manager.key_value_table(TABLE)
+        self.large = manager.create_writer(LARGE, large_events=True)
+        self.bytes = manager.create_byte_writer(BYTES, f"id-{name}")
+        self.reader = joined(process, name)
 
     def __enter__(self) -> Work:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self.plain, self.named, self.alone, self.joint, self.table):
+        process = self.process
+        process.ask("leave", self.reader.close, group=GROUP, reader=process.process)
+        for one in (self.plain, self.named, self.alone, self.joint, self.table, self.large):
             one.close()
+        self.bytes.close()
 
     def event(self, key: str) -> tuple[str, str]:
         self.number += 1
@@ -88,9 +155,36 @@ class Work:
         elif verb == "get":
             process.get(self.table, TABLE, KEYS)
         elif verb == "read":
-            process.read(self.dice.choice((STREAM, OTHER)))
+            for name in STREAMS:
+                read(process, name)
+        elif verb == "large":
+            self.write_large(key)
+        elif verb == "bytes":
+            self.write_bytes()
+        elif verb == "next":
+            for _ in range(5):
+                ask_next(process, self.reader, process.process)
         else:
             self.upkeep(verb)
+
+    def write_large(self, key: str) -> None:
+        """Write a large event."""
+        self.number += 1
+        name = self.process.process
+        stored = partial(large_events.large_event, least=LARGE_BYTES + 1)
+        self.process.write(self.large, name, LARGE, [(key, f"{name}-{self.number}")], stored)
+
+    def write_bytes(self) -> None:
+        """Write a token to the stream of bytes."""
+        self.number += 1
+        who = f"id-{self.process.process}"
+        text = f"{who}-{self.number}".ljust(5_000, "_") + ";"
+
+        def write() -> None:
+            self.bytes.write(text.encode())
+            self.bytes.flush()
+
+        self.process.ask("write_bytes", write, stream=BYTES, writer=who, text=text)
 
     def upkeep(self, verb: str) -> None:
         """Truncate, compact or sweep."""
@@ -107,6 +201,11 @@ class Work:
                 return manager.head(OTHER)
 
             process.ask("truncate", truncate, cut_of, stream=OTHER, cut=cut_of(cut))
+
+
+def smaller_large_events(patch: pytest.MonkeyPatch) -> None:
+    """Let an event be a large one from a few blocks on."""
+    lower_limits(patch, threshold=LARGE_BYTES, block=4_096, piece=8_192)
 
 
 def slow_fsyncs(seed: int) -> None:
@@ -127,6 +226,7 @@ def main() -> None:
     is_first = len(sys.argv) == 4
     process = Processes(StreamManager(root), SharedHistory(path), "first" if is_first else "second")
     slow_fsyncs(seed)
+    smaller_large_events(pytest.MonkeyPatch())
     if is_first:
         created(process)
         command = [sys.executable, "-m", "tests.sim.power.workload", root, path, str(seed + 1), "2"]

@@ -75,12 +75,17 @@ class Member:
 class Fleet:
     """Processes at numbered places; each replacement is another one's successor there."""
 
-    def __init__(self, root: str, history: Path, seed: int, places: int, first: str = OLD) -> None:
-        """The release ``first`` makes the root, which the old one then fills."""
+    def __init__(
+        self, root: str, history: Path, seed: int, places: int, first: str = OLD, **more: str
+    ) -> None:
+        """The release ``first`` makes the root, which the old one then fills.
+
+        ``more`` are environment variables: those by which a storage is reached.
+        """
         self.root, self.history, self.seed = root, history, seed
         keys = history.with_suffix(".keys")
         keys.write_text(json.dumps({KEY: "secret"}))
-        self.more = {"PRAVEGA_SPARK_KMS": file_kms.FACTORY, file_kms.VARIABLE: str(keys)}
+        self.more = {"PRAVEGA_SPARK_KMS": file_kms.FACTORY, file_kms.VARIABLE: str(keys), **more}
         self._numbers = count()
         self.members = [self.started("maker", first)]
         self.members[0].order("create")

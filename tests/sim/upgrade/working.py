@@ -31,10 +31,12 @@ from pravega_spark import (
 )
 from pravega_spark.cli import main
 from pravega_spark.errors import PravegaSparkError, ReinitializationRequired
+from tests.sim import large_events
 from tests.sim.history import SharedHistory
-from tests.sim.recording import Processes, cut_of, ended, position_of, version_of
+from tests.sim.recording import Processes, cut_of, ended, position_of, text_of, version_of
 
-STREAM, OTHER, TYPED, SECRET = "s/t", "s/u", "s/rows", "s/secret"
+STREAM, OTHER, TYPED, SECRET, LARGE = "s/t", "s/u", "s/rows", "s/secret", "s/large"
+TEXTS = {LARGE: large_events.text_of}
 STATE, TABLE = "s/state", "s/k"
 GROUP, PROCESSING = "s/g", "s/p"
 GROUPS = ((GROUP, "next", "automatic"), (PROCESSING, "transaction", "none"))
@@ -56,6 +58,7 @@ def create_all(process: Processes) -> None:
         OTHER: StreamConfiguration(ScalingPolicy.fixed(1), kept),
         TYPED: StreamConfiguration(ScalingPolicy.fixed(2), schema=rows),
         SECRET: StreamConfiguration(ScalingPolicy.fixed(1), encryption=EncryptionPolicy(KEY)),
+        LARGE: StreamConfiguration(ScalingPolicy.fixed(2)),
         STATE: StreamConfiguration(ScalingPolicy.fixed(1)),
     }
     for name, configuration in made.items():
@@ -94,7 +97,7 @@ class Working:
         self.has_grown = self.has_subscribed = False
         self.verbs: tuple[Callable[[], None], ...] = (
             *(self.plain, self.burst, self.batch, self.named, self.named),
-            *(self.expecting, self.fenced, self.rows, self.secret),
+            *(self.expecting, self.fenced, self.rows, self.secret, self.large),
             *(self.transaction, self.aborted, self.joint, self.processing),
             *(self.put, self.change, self.get, self.scan, self.update_state, self.fetch),
             *(self.read, self.read_other, self.next, self.next, self.next, self.checkpoint),
@@ -279,6 +282,14 @@ class Working:
         events = [self.event(self.key())]
         self.written("secret", self.process.write(writer, self.name, SECRET, events))
 
+    def large(self) -> None:
+        """Write a large event."""
+        writer = self.handle("large", lambda: self.manager.create_writer(LARGE, large_events=True))
+        self.number += 1
+        events = [(self.key(), f"{self.name}-{self.number}")]
+        found = self.process.write(writer, self.name, LARGE, events, large_events.large_event)
+        self.written("large", found)
+
     def grow(self) -> None:
         """Add a column, while others write and read rows without it; each process one."""
         if not self.has_grown:
@@ -430,7 +441,8 @@ class Working:
         self.process.read(STREAM)
 
     def read_other(self) -> None:
-        self.process.read(self.dice.choice((OTHER, TYPED, SECRET)))
+        name = self.dice.choice((OTHER, TYPED, SECRET, LARGE))
+        self.process.read(name, TEXTS.get(name, text_of))
 
     # ---------------------------------------------------------------------------------- groups
 
@@ -533,7 +545,7 @@ class Working:
 
     def truncate(self) -> None:
         """Truncate at the tail of the time before, so that something stays."""
-        name = self.dice.choice((OTHER, TYPED))
+        name = self.dice.choice((OTHER, TYPED, LARGE))
         tail = self.manager.tail(name)
         cut = self.cuts.get(name, tail)
         self.cuts[name] = tail
@@ -572,7 +584,7 @@ class Working:
         self.process.ask("compact", lambda: self.manager.compact_stream(STREAM), stream=STREAM)
 
     def sweep(self) -> None:
-        name = self.dice.choice((STREAM, OTHER, TYPED))
+        name = self.dice.choice((STREAM, OTHER, TYPED, LARGE))
         grace = self.dice.choice((0, "1 hour"))
         self.process.ask(
             "sweep",
@@ -642,8 +654,8 @@ class Working:
 
     def audit(self) -> None:
         """Read everything; nobody else is there any more."""
-        for name in (STREAM, OTHER, TYPED, SECRET):
-            self.process.read(name)
+        for name in (STREAM, OTHER, TYPED, SECRET, LARGE):
+            self.process.read(name, TEXTS.get(name, text_of))
         if self.can_tell_the_layout():
             self.layout()
         self.get()

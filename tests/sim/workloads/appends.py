@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import KEYS, cut_of, position_of, read_all, stream_of
+from tests.sim.workloads.common import KEYS, cut_of, large, position_of, read_all, stream_of
 
 
 class Writing:
@@ -59,9 +60,13 @@ def nameless_writer(rounds: int) -> Body:
         writing = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
+            if draw.random() < 0.2:
+                life.pause_soon()
             if writing is None:
                 writer = life.until_it_works(life.manager().stream(life.stream).create_writer)
-                writing = Writing(life, writer, life.name)
+                state["writer"] = state.setdefault("writer", 0) + 1
+                # Of its own: what the one before tried may come late.
+                writing = Writing(life, writer, f"{life.name}/{state['writer']}")
             for _ in range(draw.randint(1, 3)):
                 key = draw.choice((None, *KEYS))
                 events = []
@@ -113,18 +118,59 @@ def named_writer(writer_id: str, events: int) -> Body:
             if is_good:
                 life.until_it_works(writer.close)
                 return
+            life.wait(draw.choice((0.0, 1.0, 10.0)))  # else two of one id fence each other for ever
 
     return body
 
 
-def write_one(life: Life, writer: Any, event: str, name: str, key: str = "k0") -> bool:
-    """Write an event, as a call of the history."""
+def _pieces(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), 3_000_000):
+        yield data[at : at + 3_000_000]
+
+
+def large_writer(rounds: int) -> Body:
+    """Return a program that writes large events, from bytes or pieces, between small ones."""
+
+    def body(life: Life) -> None:
+        stream, draw, state, writer = stream_of(life), life.source, life.state, None
+        while state.setdefault("round", 0) < rounds:
+            state["round"] += 1
+            for number, is_large in enumerate(draw.choice(((True,), (False, True, False)))):
+                text = f"{life.author}-{state['round']}-{number}"
+                event: Any = large(text) if is_large else text
+                if is_large and draw.random() < 0.5:
+                    event = _pieces(event)
+                if writer is None:
+                    create = partial(stream.create_writer, large_events=True)
+                    writer = life.until_it_works(create)
+                if not write_one(life, writer, text, life.stream, draw.choice(KEYS), event):
+                    writer = None
+            life.wait(draw.choice((0.0, 2.0)))
+        if writer is not None:
+            life.until_it_works(writer.close)
+
+    return body
+
+
+def write_one(
+    life: Life,
+    writer: Any,
+    event: str,
+    name: str,
+    key: str = "k0",
+    data: Any = None,
+    handle: str = "",
+) -> bool:
+    """Write an event, as a call of the history; ``data`` is it if histories have it shorter.
+
+    ``handle`` names one of several of the process.
+    """
     return life.call(
         "write",
-        lambda: writer.write_event(event, key).result(),
+        lambda: writer.write_event(event if data is None else data, key).result(),
         told=lambda pointer: [position_of(pointer)],
         stream=name,
-        writer=life.name,
+        writer=life.name + handle,
         events=[[key, event]],
     )[0]
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, read_all, stream_of
 
-LOADED, MINIMUM = "s/loaded", 2
+MINIMUM = 2
 
 
 def loader(rounds: int) -> Body:
@@ -17,7 +17,7 @@ def loader(rounds: int) -> Body:
     def body(life: Life) -> None:
         package, draw, state = life.package, life.source, life.state
         policy = package.ScalingPolicy.by_event_rate(1, minimum=MINIMUM)
-        stream = stream_of(life, LOADED, scaling=policy)
+        stream = stream_of(life, life.loaded, scaling=policy)
         pace = package.ScalingPace().scaled(1 / 200)
         for _ in range(rounds):
             if draw.random() < 0.6:
@@ -28,8 +28,8 @@ def loader(rounds: int) -> Body:
                 stream.scaling().run(pace=pace)
                 return len(stream.segments())
 
-            life.call("autoscale", run, told=int, stream=LOADED, minimum=MINIMUM)
-        read_all(life, LOADED)
+            life.call("autoscale", run, told=int, stream=life.loaded, minimum=MINIMUM)
+        read_all(life, life.loaded)
 
     return body
 
@@ -48,7 +48,7 @@ def _burst(life: Life, stream: Any, state: MutableMapping[str, Any]) -> None:
         "write",
         write,
         told=lambda found: [[str(p.segment_id), p.offset] for p in found],
-        stream=LOADED,
+        stream=life.loaded,
         writer=life.name,
         events=events,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of
+from tests.sim.workloads.common import cut_of, stream_of, text_of
 
 
 def archivist(rounds: int) -> Body:
@@ -31,8 +31,8 @@ def archivist(rounds: int) -> Body:
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
                 return manager.backup(target, update=more)
 
-            if draw.random() < 0.3:
-                life.strike_soon()
+            amid = draw.choice((life.strike_soon, life.pause_soon, bool))
+            amid()
             is_done, found = life.call("backup", backup, copy=copy, update=is_update)
             if not is_done:
                 if not isinstance(found, life.errors.StoreError):
@@ -63,7 +63,7 @@ def read_copy(life: Life, target: str, copy: str, name: str) -> None:
 
     def told(found: Any) -> Any:
         head, events = found
-        rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
+        rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e.data)] for e in events]
         return {"from": cut_of(head), "events": rows}
 
     life.call("read_copy", read, told=told, copy=copy, stream=name)
@@ -81,13 +81,21 @@ def _live_on(life: Life, target: str, copy: str) -> None:
             manager.maintain(full=True)
 
     life.call("live_on", work, copy=copy)
+    if life.source.random() < 0.5:
+        _restore(life, target, copy, life.source.choice(("", life.stream)))
 
 
-def _restore(life: Life, target: str, copy: str) -> None:
-    """Open what a backup that was not finished has left, and take it for a root."""
+def _restore(life: Life, target: str, copy: str, stream: str = "") -> None:
+    """Take a copy for a root, or back to what is whole: all of it, or one stream.
+
+    It may be what a backup that was not finished has left.
+    """
 
     def restore() -> None:
         with life.package.StreamManager(target) as manager:
-            manager.restore()
+            if stream:
+                manager.restore_stream(stream)
+            else:
+                manager.restore()
 
     life.call("restore", restore, copy=copy)

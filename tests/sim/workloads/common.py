@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.sim.lives import Life
 
 KEYS = ("k0", "k1", "k2")
+LARGE_BYTES = 8 * 1024 * 1024 + 1
+"""The least size of a large event."""
 _END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
 
 
@@ -21,6 +24,19 @@ def cut_of(cut: Any) -> dict[str, int]:
 
 def position_of(pointer: Any) -> list[Any]:
     return [str(pointer.segment_id), pointer.offset]
+
+
+def large(text: str) -> bytes:
+    """Return a large event that histories have as a text."""
+    return f"{text}|".encode().ljust(LARGE_BYTES, b".")
+
+
+def text_of(data: bytes) -> str:
+    """Return an event as histories have it: of a large one the text, if all of it is right."""
+    if len(data) < LARGE_BYTES:
+        return data.decode()
+    text = data[: data.find(b"|")].decode()
+    return text if data == large(text) else f"{text}, damaged"
 
 
 def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
@@ -38,21 +54,40 @@ def stream_of(life: Life, name: str | None = None, **configuration: Any) -> Any:
     return manager.stream(name)
 
 
-def read_all(life: Life, name: str | None = None) -> bool:
-    """Read a stream from its head to its tail, as a call of the history."""
+def read_all(life: Life, name: str | None = None, text: Callable[[Any], str] = text_of) -> bool:
+    """Read a stream from its head to its tail, as a call of the history.
+
+    ``text`` makes of an event's data what the history has of it.
+    """
     stream = stream_of(life, name)
 
     def read() -> Any:
         head = stream.head()
         reader = stream.create_reader()
-        return head, list(reader.events(head)), reader.position
+        rows = [
+            [str(event.segment_id), event.offset, event.routing_key, text(event.data)]
+            for event in reader.events(head)
+        ]
+        return {"from": cut_of(head), "to": cut_of(reader.position), "events": rows}
+
+    return life.call("read", read, told=dict, stream=stream.name)[0]
+
+
+def record_segments(life: Life, name: str | None = None) -> Any:
+    """Record the ranges of keys that the segments of a stream have now; return the segments."""
+    stream = stream_of(life, name)
 
     def told(found: Any) -> Any:
-        head, events, end = found
-        rows = [[str(e.segment_id), e.offset, e.routing_key, e.data.decode()] for e in events]
-        return {"from": cut_of(head), "to": cut_of(end), "events": rows}
+        return [[one.key_range.low, one.key_range.high] for one in found]
 
-    return life.call("read", read, told=told, stream=stream.name)[0]
+    def segments() -> Any:
+        return sorted(stream.segments(), key=lambda one: one.key_range.low)
+
+    while True:
+        is_done, found = life.call("segments", segments, told=told, stream=stream.name)
+        if is_done:
+            return found
+        life.wait(1.0)
 
 
 def record_layout(life: Life, name: str | None = None) -> None:

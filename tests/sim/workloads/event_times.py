@@ -1,4 +1,4 @@
-"""Writers that note times, and whoever looks at the watermark."""
+"""Writers that note the times of their events, and those who ask how far all of them are."""
 
 from __future__ import annotations
 
@@ -6,54 +6,53 @@ from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import stream_of
+from tests.sim.workloads.common import cut_of, stream_of
 
 
-def noter(rounds: int) -> Body:
-    """Return a program that notes a time again and again, under one writer id in all lives."""
+def note_taker(rounds: int) -> Body:
+    """Return a program that writes, notes times that only grow, and asks for the watermark.
+
+    It has one writer id in all of its lives.
+    """
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life), life.source, life.state
-        who = {"stream": life.stream, "writer": f"{life.author}-id"}
-        writer = None
+        stream, draw, state = stream_of(life, life.timed), life.source, life.state
+        name, writer = life.author, None
+        who = {"stream": life.timed, "writer": name}
+        times = life.until_it_works(stream.event_time)
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
-            try:
-                writer = writer or stream.create_writer(who["writer"])
-            except life.errors.PravegaSparkError:
-                life.wait(1.0)
-                continue
-            state["time"] = state.setdefault("time", 1_000) + draw.randint(0, 5)
-            time = state["time"]
-            is_done, _ = life.call("note_time", partial(_note, writer, time), **who, time=time)
+            if writer is None:
+                writer = life.until_it_works(partial(stream.create_writer, name))
+            state["time"] = state.setdefault("time", 1_000_000) + draw.choice((0, 500, 2_000))
+            noted = state["time"]
+
+            def note(writer: Any = writer, noted: int = noted) -> None:
+                if draw.random() < 0.7:
+                    writer.write_event(f"{name}-{noted}", name)
+                writer.note_time(noted).result()
+
+            is_done, _ = life.call("note_time", note, **who, time=noted * 1_000)
             if not is_done:
                 writer = None
-            life.wait(draw.choice((0.1, 1.0)))
+            ask_watermark(life)
+            life.wait(draw.choice((0.0, 1.0, 12.0)))
+            if draw.random() < 0.3:
+                life.call("update_watermark", times.update, stream=life.timed)
+        life.call("forget", lambda: None, **who)
         if writer is not None:
-            life.call("forget", writer.close, **who)
+            life.until_it_works(writer.close)
 
     return body
 
 
-def _note(writer: Any, time: int) -> Any:
-    return writer.note_time(time).result()
+def ask_watermark(life: Life) -> None:
+    """Ask for the watermark, as a call of the history."""
+    times = life.until_it_works(stream_of(life, life.timed).event_time)
 
+    def told(found: Any) -> Any:
+        if found is None:
+            return None
+        return {"lower": found.lower_us, "upper": found.upper_us, "cut": cut_of(found.cut)}
 
-def watcher(rounds: int) -> Body:
-    """Return a program that computes the watermark and reads it."""
-
-    def body(life: Life) -> None:
-        times, draw = stream_of(life).event_time(), life.source
-        for _ in range(rounds):
-            life.wait(draw.choice((0.2, 1.0)))
-            life.until_it_works(times.update)
-            life.call("watermark", times.watermark, told=_told, stream=life.stream)
-
-    return body
-
-
-def _told(found: Any) -> Any:
-    if found is None:
-        return None
-    bounds = {"lower": found.lower, "upper": found.upper}
-    return {name: round(bound.timestamp() * 1_000) for name, bound in bounds.items()}
+    life.call("watermark", times.watermark, told=told, stream=life.timed)

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, position_of, stream_of
+from tests.sim.workloads.common import cut_of, position_of, stream_of, text_of
 
 
 def member(name: str, acknowledge: str, seconds: float) -> Body:
-    """Return a program that reads in the group for a time, each life as a reader of its own."""
+    """Return a program that reads in the group for a time, by ids that all members use."""
 
     def body(life: Life) -> None:
         stream_of(life), stream_of(life, life.other)
@@ -29,13 +29,11 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
         life.made.add(life.group)
         group = manager.reader_group(life.group)
         until = life.now() + int(seconds * 1e9)
-        session = 0
         while life.now() < until:
-            session += 1
-            reader_id = f"{life.name}-{session}"
+            reader_id = f"r{draw.randint(1, 4)}"  # perhaps another one's that has expired
             joined, reader = life.call(
                 "join",
-                partial(group.create_reader, reader_id, lease="10 s"),
+                partial(group.create_reader, reader_id, lease=life.lease),
                 group=life.group,
                 reader=reader_id,
                 acknowledge=acknowledge,
@@ -45,18 +43,16 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
             if not joined:
                 life.wait(1.0)
                 continue
-            read = _in_transactions if acknowledge == "transaction" else _read
-            read(
-                life,
-                reader,
-                reader_id,
-                min(until, life.now() + int(draw.choice((5, 60)) * 1e9)),
-            )
+            stay = min(until, life.now() + int(draw.choice((5, 60)) * 1e9))
+            if acknowledge == "transaction":
+                _in_transactions(life, reader, reader_id, stay)
+            else:
+                _read(life, reader, reader_id, stay, acknowledge)
 
     return body
 
 
-def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
+def _read(life: Life, reader: Any, reader_id: str, until: int, acknowledge: str) -> None:
     who = {"group": life.group, "reader": reader_id}
     draw = life.source
     while life.now() < until:
@@ -70,9 +66,24 @@ def _read(life: Life, reader: Any, reader_id: str, until: int) -> None:
             life.call("expire", lambda: None, **who)
             return
         life.wait(draw.choice((0.0, 0.01, 0.5)))
+    _leave(life, reader, acknowledge, who)
+
+
+def _leave(life: Life, reader: Any, acknowledge: str, who: dict[str, Any]) -> None:
+    """Close a reader. A ``close`` where asking for the next event acknowledges does not say
+    whether the reader was still in the group, so only the others are recorded as a ``leave``."""
+    if acknowledge == "next" and life.source.random() < 0.3:
+        life.call("expire", partial(life.until_it_works, reader.close), **who)
+        return
     while True:
-        is_done, found = life.call("leave", reader.close, **who)
-        if is_done or not isinstance(found, life.errors.StoreError | life.errors.CommitUnknown):
+        close = reader.close
+        if acknowledge == "next":
+            close = partial(reader.close_at, reader.position)
+        is_done, found = life.call("leave", close, **who)
+        if is_done:
+            return
+        if not isinstance(found, life.errors.StoreError | life.errors.CommitUnknown):
+            life.call("expire", lambda: None, **who)
             return
         life.wait(1.0)
 
@@ -110,7 +121,7 @@ def _in_transactions(
             if not is_good:
                 break
             if found.event is not None:
-                text = found.event.data.decode()
+                text = text_of(found.event.data)
                 reads.append([life.stream, text])
                 staged.append([None, f"{name}.{text}"])
         try:
@@ -178,7 +189,7 @@ def _told(stream: str, found: Any) -> Any:
     event = found.event
     if event is None:
         return None
-    return {"stream": stream, "position": position_of(event), "event": event.data.decode()}
+    return {"stream": stream, "position": position_of(event), "event": text_of(event.data)}
 
 
 def checkpointer(rounds: int) -> Body:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of
+from tests.sim.workloads.common import cut_of, record_segments, stream_of
 
 
 def scaler(rounds: int) -> Body:
@@ -17,7 +17,7 @@ def scaler(rounds: int) -> Body:
         stream, draw = stream_of(life), life.source
         for _ in range(rounds):
             life.wait(draw.choice((0.2, 0.2, 3.0)))
-            segments = sorted(life.until_it_works(stream.segments), key=lambda s: s.key_range.low)
+            segments = record_segments(life)
             ranges: list[tuple[float, float]]
             if len(segments) > 1 and draw.random() < 0.5:
                 at = draw.randrange(len(segments) - 1)
@@ -46,6 +46,7 @@ def scaler(rounds: int) -> Body:
             asked()
             if draw.random() < 0.4:
                 asked()
+            record_segments(life)
 
     return body
 
@@ -81,13 +82,14 @@ def upkeep(rounds: int) -> Body:
         manager = life.manager()
         kinds = {
             "compact": lambda: stream.compact(
-                include_newest=True, target=draw.choice(("16 KiB", "64 MiB"))
+                include_newest=True, target=draw.choice(("16 KiB", "64 MiB", None))
             ),
             "sweep": lambda: stream.sweep(
-                grace=draw.choice(("1 minute", "2 minutes", "1 hour")),
-                retain=draw.choice(("1 minute", "5 minutes")),
+                grace=draw.choice(("1 minute", "2 minutes", "1 hour", None)),
+                retain=draw.choice(("1 minute", "5 minutes", None)),
             ),
             "maintain": lambda: manager.maintain(full=True),
+            "sweep_transactions": stream.sweep_transactions,
         }
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 0.5, 5.0, 60.0, 600.0)))

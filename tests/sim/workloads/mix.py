@@ -11,23 +11,24 @@ from tests.sim.workloads import (
     appends,
     autoscaling,
     backups,
+    byte_streams,
+    event_times,
     groups,
     layouts,
+    quiet,
     retention,
     sealing,
     tables,
-    tokens,
     transactions,
-    watermarks,
 )
-from tests.sim.workloads.common import read_all, record_layout
+from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
 
 Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
-    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nm",
-    "t": "s", "j": "jr",
+    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nmk",
+    "t": "sm", "j": "jrm", "h": "ia", "i": "h", "B": "ax",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
 
@@ -40,6 +41,7 @@ def play(world: World) -> None:
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
         "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
+        "B": lambda: appends.large_writer(draw.randint(1, 3)),
         "f": lambda: appends.fencing_writer(draw.choice("xy"), 3),
         "r": lambda: appends.reader(draw.randint(1, 4)),
         "s": lambda: layouts.scaler(draw.randint(1, 4)),
@@ -54,13 +56,15 @@ def play(world: World) -> None:
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
         "l": lambda: tables.folder(draw.randint(1, 3)),
-        "b": lambda: tokens.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
+        "b": lambda: byte_streams.byte_user(draw.randint(4, 10), is_named=draw.random() < 0.5),
         "d": lambda: sealing.sealer(6.0),
         "o": lambda: sealing.late_writer(draw.randint(4, 8)),
         "u": lambda: sealing.recreator(draw.randint(1, 2)),
-        "e": lambda: watermarks.note_taker(draw.randint(3, 8)),
+        "e": lambda: event_times.note_taker(draw.randint(3, 8)),
         "v": lambda: autoscaling.loader(draw.randint(3, 8)),
         "a": lambda: backups.archivist(draw.randint(1, 2)),
+        "h": lambda: quiet.housekeeper(draw.randint(2, 4)),
+        "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
     hosts = [world.host() for _ in range(2)]
     first = draw.choice(("n", "w", "t", "k"))
@@ -68,7 +72,7 @@ def play(world: World) -> None:
     for name, others in _COMPANY.items():
         if name in names:
             names += others
-    names = list(world.chosen_programs or names)
+    names = list(world.plan.programs or names)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
@@ -84,26 +88,29 @@ def play(world: World) -> None:
 def last_word(acknowledge: str, life: Life) -> None:
     """Carry out what is decided, drain the group, and read all, when all is calm."""
     life.wait(100.0)
+    if life.source.random() < 0.5:  # then nothing carries it out but what appends
+        life.until_it_works(lambda: life.manager().update_settings(maintain="off"))
     for name in (life.stream, life.other):
         if name in life.made:
             settle(life, name)
     if life.group in life.made:
         groups.drain(life, acknowledge)
-    if tokens.BYTES in life.made:
-        while not tokens.read_bytes(life):
-            life.wait(1.0)
-    if watermarks.TIMED in life.made:
-        watermarks.ask_watermark(life, life.manager().event_time(watermarks.TIMED))
     auditor(life)
 
 
 def auditor(life: Life) -> None:
-    """Read all streams."""
-    for name in (life.stream, life.other, sealing.SEALED, autoscaling.LOADED):
+    """Read all streams, and ask for the watermark."""
+    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
             life.until_it_works(partial(record_layout, life, name))
+            record_segments(life, name)
+    if life.bytes in life.made:
+        while not byte_streams.read_bytes(life):
+            life.wait(1.0)
+    if life.timed in life.made:
+        event_times.ask_watermark(life)
 
 
 def settle(life: Life, name: str) -> None:
@@ -114,3 +121,5 @@ def settle(life: Life, name: str) -> None:
     life.wait(130.0)
     life.until_it_works(writer.close)
     call.ok()
+    read_all(life, name)  # before another transaction finds what the appends did not
+    transactions.decide_and_wait(life, name)

@@ -8,22 +8,21 @@ from typing import Any
 from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import KEYS, stream_of
 
-SEALED = "s/v"
-
 
 def late_writer(rounds: int) -> Body:
     """Return a program that writes to the stream until it is sealed."""
 
     def body(life: Life) -> None:
-        stream, draw, state = stream_of(life, SEALED), life.source, life.state
-        errors, writer = life.errors, None
+        stream, draw, state = stream_of(life, life.sealed), life.source, life.state
+        errors, writer, handle = life.errors, None, ""
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
             event, key = f"{life.author}-{state['event']}", draw.choice(KEYS)
             if draw.random() < 0.2 and _late_transaction(life, stream, f"{event}t"):
                 return
             try:
-                writer = writer or stream.create_writer()
+                if writer is None:
+                    writer, handle = stream.create_writer(), f"{life.name}/{state['event']}"
             except errors.StreamSealed:
                 return
             except errors.PravegaSparkError:
@@ -33,8 +32,8 @@ def late_writer(rounds: int) -> Body:
                 "write",
                 partial(_written, writer, event, key),
                 told=lambda pointer: [[str(pointer.segment_id), pointer.offset]],
-                stream=SEALED,
-                writer=life.name,
+                stream=life.sealed,
+                writer=handle,
                 events=[[key, event]],
             )
             if not is_done:
@@ -56,7 +55,7 @@ def _late_transaction(life: Life, stream: Any, name: str) -> bool:
         return True
     except life.errors.PravegaSparkError:
         return False
-    life.call("stage", lambda: None, transaction=name, streams={SEALED: [[KEYS[0], name]]})
+    life.call("stage", lambda: None, transaction=name, streams={life.sealed: [[KEYS[0], name]]})
     life.wait(life.source.choice((0.0, 2.0, 8.0)))
     life.call("commit", transaction.commit, transaction=name)
     return False
@@ -74,9 +73,9 @@ def sealer(seconds: float) -> Body:
     """Return a program that seals the stream after a time."""
 
     def body(life: Life) -> None:
-        stream = stream_of(life, SEALED)
+        stream = stream_of(life, life.sealed)
         life.wait(life.source.uniform(0.0, seconds))
-        while not life.call("seal", stream.seal, stream=SEALED)[0]:
+        while not life.call("seal", stream.seal, stream=life.sealed)[0]:
             life.wait(1.0)
 
     return body
@@ -88,7 +87,7 @@ def recreator(rounds: int) -> Body:
     def body(life: Life) -> None:
         draw, manager, package = life.source, life.manager(), life.package
         for number in range(rounds):
-            name = f"s/{life.name.replace('.', '-')}-{number}"
+            name = f"{life.scope}/{life.name.replace('.', '-')}-{number}"
             stream = stream_of(life, name)
             event = f"{life.name}-{number}"
             life.call(
@@ -110,7 +109,7 @@ def recreator(rounds: int) -> Body:
                 life.wait(1.0)
             life.call("delete_stream", stream.delete, stream=name)
             _table_of_its_own(life, f"{name}-kv")
-            life.call("sweep_scope", lambda: manager.sweep_scope("s"), scope="s")
+            life.call("sweep_scope", lambda: manager.sweep_scope(life.scope), scope=life.scope)
             life.wait(draw.choice((0.5, 5.0)))
 
     return body

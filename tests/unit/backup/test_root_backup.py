@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,24 @@ def test_copy_is_an_independent_root_with_streams_and_groups() -> None:
     assert events_in(copy)[-1] == b"new"
     assert not held_pins(world.stream.log)
     assert opened.create_scope("other")
+
+
+def test_request_to_delete_that_lands_after_a_backup_takes_nothing_of_it_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bucket may carry it out again long after its process has given it up and repeated it."""
+    world, copy, asked = World(), MemoryStore(), list[str]()
+    delete = MemoryStore.delete
+
+    def deleted(store: MemoryStore, keys: Iterable[str]) -> None:
+        keys = list(keys)
+        asked.extend(keys if store.url == copy.url else [])
+        delete(store, keys)
+
+    monkeypatch.setattr(MemoryStore, "delete", deleted)
+    world.manager.backup(copy.url)
+    delete(copy, asked)
+    assert events_in(copy) == numbers(10)
 
 
 def test_copy_holds_the_events_up_to_its_version_during_concurrent_writes() -> None:
