@@ -20,8 +20,8 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 # Files go to the processes by how many tests they have. Of those that need a server or a JVM, the
 # longest have few: without that order they are not the last, for which one process would wait.
 IN_ORDER = --no-loadscope-reorder
-# Two processes more: those that kill processes, or need a server or a JVM, wait as long as they compute.
-HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 2) --dist loadfile $(IN_ORDER)
+# One process more: those that kill processes, or need a server or a JVM, wait as long as they compute.
+HEAVY = $(BIN)/pytest --numprocesses $(shell expr $(WORKERS) + 1) --dist loadfile $(IN_ORDER)
 # What needs neither a JVM nor a server.
 LIGHT := not (spark or s3 or slow)
 
