@@ -67,28 +67,25 @@ check: lint ## lint, then the tests that need neither a JVM nor a server: about 
 test: setup ## lint, then every test (ARGS="-k name" to choose): about three quarters of an hour
 	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
-	@$(MAKE) --no-print-directory --jobs 2 heavy light
+	@$(MAKE) --no-print-directory light
+	@$(MAKE) --no-print-directory heavy
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
-# They fill the cores while the heavy ones wait, and are shown at their end: two outputs at once cannot be read.
 light:
-	@echo 'beside these run those that need neither a JVM nor a server: $(REPORTS)/light.log'
-	@status=0; nice $(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(ARGS) >$(REPORTS)/light.log 2>&1 || status=$$?; \
-	cat $(REPORTS)/light.log; exit $$status
+	$(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(ARGS)
 
 heavy:
 	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
-# Measured in some (tests/conftest.py): it doubles their cost.
-coverage: $(INSTALLED) ## the tests that need neither a JVM nor a server, with coverage; fails below its floor: about a quarter of an hour
-	$(PYTEST) -m '$(LIGHT)' --cov --cov-report= $(ARGS)
+# It doubles the cost of a test, so each line is measured in tests that cover it quickly (tests/conftest.py).
+coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor
+	$(PYTEST) -m '$(LIGHT) and not no_cover' --cov --cov-report= $(ARGS)
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
 	$(BIN)/python -m tests.versions --workers $(WORKERS) $(ARGS)
 
-long: setup classes ## the tests that have a long form, at full size, then coverage: about an hour
+long: setup classes ## the tests that have a long form, at full size: about an hour
 	PRAVEGA_SPARK_TESTS=long $(PYTEST) -m long $(IN_ORDER) $(ARGS)
-	@$(MAKE) --no-print-directory coverage ARGS=
 
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about seven minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)

@@ -91,7 +91,10 @@ def _program(folder: Path, name: str, script: str) -> None:
     file.chmod(0o755)
 
 
-def _ci_run(folder: Path, *present: str, apt: str | None) -> str:
+_MADE = ["make test for chromium strace", "make coverage for chromium strace"]
+
+
+def _ci_run(folder: Path, *present: str, apt: str | None) -> list[str]:
     """Return what ``.ci/run`` does on a machine with these programs: calls of apt-get and make."""
     programs, log = folder / "programs", folder / "log"
     programs.mkdir()
@@ -106,24 +109,23 @@ def _ci_run(folder: Path, *present: str, apt: str | None) -> str:
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
     subprocess.run([folder / ".ci/run"], env={"PATH": str(programs)}, check=True, timeout=300)
-    return log.read_text()
+    return log.read_text().splitlines()
 
 
 def test_ci_installs_what_is_missing_and_runs_the_tests(tmp_path: Path) -> None:
-    update, install, made = _ci_run(tmp_path, "chromium", apt="true").splitlines()
+    update, install, *made = _ci_run(tmp_path, "chromium", apt="true")
     assert update.startswith("apt-get ")
     assert update.endswith(" update")
     assert install.endswith(" install -y --no-install-recommends strace")
-    assert made == "make test for chromium strace"
+    assert made == _MADE
 
 
 @pytest.mark.parametrize("apt", ["exit 100", None], ids=["fails", "absent"])
 def test_ci_that_can_install_nothing_runs_the_tests_and_fails_if_one_is_skipped(
     tmp_path: Path, apt: str | None
 ) -> None:
-    assert _ci_run(tmp_path, apt=apt).splitlines()[-1] == "make test for chromium strace"
+    assert _ci_run(tmp_path, apt=apt)[-2:] == _MADE
 
 
 def test_ci_with_all_programs_installs_nothing(tmp_path: Path) -> None:
-    done = _ci_run(tmp_path, "chromium", "strace", apt="true")
-    assert done == "make test for chromium strace\n"
+    assert _ci_run(tmp_path, "chromium", "strace", apt="true") == _MADE
