@@ -42,12 +42,17 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""
 NOT_REACHED: Mapping[str, str] = {
+    "failpoint cleanup.delete": "behind a checkpoint: tests/unit/engine/log/test_log_cleanup.py",
     "failpoint dead_letters.next": "typed streams alone: tests/unit/test_dead_letter_writer.py",
     "failpoint group.query.finished": "queries of Spark alone: tests/spark/test_reader_groups.py",
     "failpoint history.merged": "16 files: tests/unit/engine/stream/test_history_merge.py",
+    "failpoint maintain.checkpoint": "many commits: tests/faults/test_retention.py",
+    "failpoint positions.settling": "rare: tests/unit/reader_groups/test_reader_transaction.py",
     "failpoint sweep.archived": "many records: tests/unit/engine/stream/test_archived_records.py",
     "failpoint sweep.segment": "2,048 files: tests/unit/engine/log/test_sweep_record.py",
     "failpoint synchronizer.compact": "no verb: tests/unit/engine/state/test_synchronizer.py",
+    "outcome commit CommitUnknown": "cleaned up: tests/unit/txn/test_transaction_decisions.py",
+    "outcome update CommitUnknown": "cleaned up: tests/unit/key_value/test_conditional_updates.py",
 }
 """What no seed reaches, and why: the test that does."""
 

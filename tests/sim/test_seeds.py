@@ -17,6 +17,7 @@ from tests.sim.regressions import FOUND
 from tests.sim.running import Result, in_processes, total
 from tests.sim.storage import FAILURES
 
+_ROOT = Path(__file__).parents[2]
 SEEDS = 60
 ALONE = (3, 17)
 STRIDE = sized(60, 1, "SIMULATED_STRIDE")
@@ -87,6 +88,8 @@ def test_long_run_fails_for_what_it_does_not_reach_without_a_reason() -> None:
     (told,) = coverage.wrong({**known, reached: 1}, 300)
     assert told == f"{reached} is reached, and coverage.NOT_REACHED says it is not"
     assert set(coverage.NOT_REACHED) <= set(coverage.wanted())
+    for why in coverage.NOT_REACHED.values():
+        assert Path(_ROOT, why.split(": ")[1]).is_file(), why
 
 
 @pytest.mark.check
