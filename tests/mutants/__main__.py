@@ -294,8 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record and budget != (record.SEEDS, record.MOST):
         parser.error(f"the record is of {record.SEEDS} seeds, and of {record.MOST} at most")
     if options.missing:
-        rows, what = record.kept(), "tests" if options.simulated is None else "simulator"
-        faults = [fault for fault in faults if what not in rows.get(fault.promise, {})]
+        faults = record.lacking(faults, "tests" if options.simulated is None else "simulator")
         if not faults:
             print("the record lacks none")
             return 0

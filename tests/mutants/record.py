@@ -36,10 +36,14 @@ def kept() -> Rows:
     return dict(json.loads(KEPT.read_text(encoding="utf-8"))) if KEPT.exists() else {}
 
 
-def absent() -> list[str]:
-    """Return the promises of faults that may show, and that the record lacks."""
+def lacking(faults: Sequence[Fault], what: str) -> list[Fault]:
+    """Return those of which the record does not say what the simulator, or the tests, found."""
     rows = kept()
-    return [f.promise for f in FAULTS if may_show(f) and "simulator" not in rows.get(f.promise, {})]
+    return [
+        fault
+        for fault in faults
+        if what not in rows.get(fault.promise, {}) and (what == "tests" or may_show(fault))
+    ]
 
 
 def keep_shown(shown: Shown) -> None:

@@ -41,8 +41,10 @@ def test_what_is_found_is_kept_one_fault_at_a_time() -> None:
     rows = record.kept()
     assert {*rows} == {first.promise, second.promise, shown.promise}
     assert rows[shown.promise]["simulator"]["seed"] == 7
-    assert shown.promise not in record.absent()
-    assert len(record.absent()) == sum(map(record.may_show, FAULTS)) - 1
+    absent = record.lacking(FAULTS, "simulator")
+    assert shown not in absent
+    assert len(absent) == sum(map(record.may_show, FAULTS)) - 1
+    assert len(record.lacking(FAULTS, "tests")) == len(FAULTS) - 2
 
 
 @pytest.mark.usefixtures("other")
