@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,32 @@ def test_histories_of_good_objects_pass_and_most_of_bad_ones_are_refused() -> No
     assert all(is_linearizable(drawn_history(seed, bad=False)) for seed in range(200))
     refused = [seed for seed in range(200) if not is_linearizable(drawn_history(seed, bad=True))]
     assert len(refused) > 100
+
+
+def with_unseen_events(count: int) -> History:
+    """Return one of a segment, and of writers that died: nobody saw their events."""
+    history = History()
+    for number in range(count):
+        events = [["k", f"lost{number}"]]
+        history.invoke(f"p{number}", "write", stream="s", writer=f"w{number}", events=events)
+    more: dict[str, Any] = {"stream": "s", "writer": "w"}
+    for number in range(3):
+        call = history.invoke("q", "write", **more, events=[["k", f"e{number}"]])
+        call.ok([[0, number]])
+    call = history.invoke(
+        "q", "write_if", **more, events=[["k", "x"]], expected={"position": [0, 3]}
+    )
+    call.ok([[0, 3]])
+    call = history.invoke(
+        "q", "write_if", **more, events=[["k", "y"]], expected={"position": [0, 3]}
+    )
+    call.failed("ConditionFailed", {"position": [0, 3 + count // 2]})
+    return history
+
+
+@pytest.mark.check
+def test_events_that_nobody_saw_do_not_multiply_the_search() -> None:
+    assert is_linearizable(with_unseen_events(60))
 
 
 def test_same_seed_gives_the_same_bytes() -> None:
@@ -62,6 +89,15 @@ def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path) -> 
     }
     assert set(theirs.values()) == {"ok", "illegal"}
     assert {path: result == "ok" for path, result in theirs.items()} == ours
+
+
+@pytest.mark.check
+@pytest.mark.usefixtures("porcupine")
+def test_unseen_events_do_not_multiply_the_search_of_porcupine(tmp_path: Path) -> None:
+    path = tmp_path / "unseen"
+    with_unseen_events(60).save(path)
+    (report,) = porcupine_runs.judged([path], "-limit", "20s")
+    assert report["result"] == "ok"
 
 
 @pytest.mark.check

@@ -196,9 +196,11 @@ def _state(call: Recorded) -> Step | None:
 
 
 def _segments(calls: Sequence[Recorded], stream: StreamHistory) -> Iterator[Object]:
-    """The state is the segment's next offset.
+    """The state is the segment's next offset, and how many unseen events came.
 
     An event that may be there and that nobody saw may be in any segment: it may come at any time.
+    All of them do the same, so they come in the order of their calls: of N there are N cases to
+    search and not 2 to the power of N.
     """
     conditional = [c for c in of(calls, "write_if") if c.arguments["stream"] == stream.name]
     if not conditional:
@@ -212,7 +214,7 @@ def _segments(calls: Sequence[Recorded], stream: StreamHistory) -> Iterator[Obje
         operations = [*_appends(stream, segment)]
         operations += [o for call in conditional if (o := _refusal(call, segment)) is not None]
         operations += [o for r in stream.reads if (o := _tail(r.call, segment)) is not None]
-        yield Object(f"segment {stream.name}/{segment}", 0, operations)
+        yield Object(f"segment {stream.name}/{segment}", (0, 0), operations)
 
 
 def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
@@ -234,12 +236,13 @@ def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
             )
         offset = None if place is None else place[1]
         groups.setdefault((tried.batch, place is None), []).append((call, offset))
+    unseen = [call for (_, is_unseen), of_one in groups.items() if is_unseen for call, _ in of_one]
+    for number, call in enumerate(sorted(unseen, key=lambda one: one.began)):
+        yield Operation(call.began, None, _unseen(number), str(call))
     for (_, is_unseen), events in groups.items():
-        call = events[0][0]
         if is_unseen:
-            for _ in events:
-                yield Operation(call.began, None, lambda state: state + 1, str(call))  # type: ignore[operator]
             continue
+        call = events[0][0]
         offsets = sorted(offset for _, offset in events if offset is not None)
         if any(second != first + 1 for first, second in pairwise(offsets)):
             raise Violation(
@@ -250,13 +253,21 @@ def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
         yield Operation(call.began, ended, _append(call, segment, offsets), str(call))
 
 
+def _unseen(number: int) -> Step:
+    return lambda state: (state[0] + 1, number + 1) if state[1] == number else None  # type: ignore[index]
+
+
 def _append(call: Recorded, segment: str, offsets: Sequence[int]) -> Step:
     first, after = offsets[0], offsets[-1] + 1
     expected = call.arguments.get("expected", {}) if call.operation == "write_if" else {}
     wanted = expected.get("cut", {}).get(segment, first)
     if "position" in expected and placed(expected["position"])[0] == segment:
         wanted = placed(expected["position"])[1]
-    return lambda state: after if state == first == wanted else None
+    return lambda state: (after, state[1]) if state[0] == first == wanted else None  # type: ignore[index]
+
+
+def _is(call: Recorded, offset: int) -> Operation:
+    return _operation(call, lambda state: state if state[0] == offset else None)  # type: ignore[index]
 
 
 def _refusal(call: Recorded, segment: str) -> Operation | None:
@@ -268,18 +279,16 @@ def _refusal(call: Recorded, segment: str) -> Operation | None:
         was = placed(wanted) if wanted is not None else None
         if was == (segment, actual):
             return _operation(call, lambda _: None)
-        return _operation(call, lambda state: state if state == actual else None)
+        return _is(call, actual)
     if "cut" in call.value and segment in call.value["cut"]:
-        tail = call.value["cut"][segment]
-        return _operation(call, lambda state: state if state == tail else None)
+        return _is(call, call.value["cut"][segment])
     return None
 
 
 def _tail(call: Recorded, segment: str) -> Operation | None:
     if call.arguments.get("to") is not None or segment not in call.value["to"]:
         return None
-    end = call.value["to"][segment]
-    return _operation(call, lambda state: state if state == end else None)
+    return _is(call, call.value["to"][segment])
 
 
 # ----------------------------------------------- streams: transactions of several keys, with reads

@@ -19,7 +19,7 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Operation:
-    """A call to one object. One of unknown outcome has no end, and its step never fails."""
+    """A call to one object. One of unknown outcome has no end, and need not have happened."""
 
     began: int
     ended: int | None

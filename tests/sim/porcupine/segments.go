@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"sort"
-	"strconv"
 )
 
 // segments returns those of a stream to which somebody appends on a condition.
 //
-// The state is the next offset. An event that may be there and that nobody saw may be in any
-// segment, and may have come at any time.
+// The state is the next offset, and how many unseen events came. An event that may be there and that
+// nobody saw may be in any segment, and may have come at any time. All of them do the same, so they
+// come in the order of their calls: of N there are N cases to search and not 2 to the power of N.
 func segments(calls []*call, s *stream) []*thing {
 	var conditional []*call
 	names := map[string]bool{}
@@ -35,22 +35,30 @@ func segments(calls []*call, s *stream) []*thing {
 			names[one.segment] = true
 		}
 	}
+	var unseen []*call
+	for _, unit := range s.units(func(t *tried) bool { return !t.placed }) {
+		for _, event := range unit {
+			unseen = append(unseen, event.first())
+		}
+	}
+	sort.SliceStable(unseen, func(a, b int) bool { return unseen[a].Began < unseen[b].Began })
 	var found []*thing
 	for _, segment := range sorted(names) {
-		one := &thing{name: "segment " + s.name + "/" + segment, initial: "0"}
+		one := &thing{name: "segment " + s.name + "/" + segment, initial: tail(0, 0)}
 		for _, unit := range s.units(func(t *tried) bool { return t.placed && t.segment == segment }) {
 			one.append(unit, segment)
 		}
-		for _, unit := range s.units(func(t *tried) bool { return !t.placed }) {
-			for _, event := range unit {
-				one.add(event.first(), event.first().Began, endless, func(state string) (string, bool) {
-					next, _ := strconv.Atoi(state)
-					return strconv.Itoa(next + 1), true
-				})
-			}
+		for n, c := range unseen {
+			one.add(c, c.Began, endless, func(state string) (string, bool) {
+				next, came := parsed(state)
+				return tail(next+1, n+1), came == n
+			})
 		}
 		is := func(c *call, offset int) {
-			one.add(c, c.Began, c.Ended, func(state string) (string, bool) { return state, state == strconv.Itoa(offset) })
+			one.add(c, c.Began, c.Ended, func(state string) (string, bool) {
+				next, _ := parsed(state)
+				return state, next == offset
+			})
 		}
 		for _, c := range conditional {
 			told := object(c.Value)
@@ -68,8 +76,8 @@ func segments(calls []*call, s *stream) []*thing {
 					}
 				}
 				is(c, offset)
-			} else if tail, named := object(told["cut"])[segment]; named {
-				is(c, number(tail))
+			} else if offset, named := object(told["cut"])[segment]; named {
+				is(c, number(offset))
 			}
 		}
 		for _, r := range s.reads {
@@ -102,7 +110,20 @@ func (t *thing) append(unit []*tried, segment string) {
 			wanted = number(offset)
 		}
 	}
-	before, after := strconv.Itoa(first.offset), strconv.Itoa(first.offset+len(unit))
-	fits := wanted == first.offset
-	t.add(c, c.Began, first.until(), func(state string) (string, bool) { return after, fits && state == before })
+	fits, after := wanted == first.offset, first.offset+len(unit)
+	t.add(c, c.Began, first.until(), func(state string) (string, bool) {
+		next, came := parsed(state)
+		return tail(after, came), fits && next == first.offset
+	})
+}
+
+func tail(next, came int) string {
+	return fmt.Sprintf("%d %d", next, came)
+}
+
+func parsed(state string) (next, came int) {
+	if _, err := fmt.Sscan(state, &next, &came); err != nil {
+		panic(err)
+	}
+	return next, came
 }
