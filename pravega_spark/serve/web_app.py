@@ -94,7 +94,7 @@ def create_app(
         live_routes(live),
         metrics_route(manager),
     ):
-        # As they are: `include_router` would build each a second time, which takes as long as all else.
+        # As they are: `include_router` would build each a second time, at its first request.
         app.router.routes.extend(routes.routes)
     describe_errors(app, has_token=options.token is not None)
     add_page(app)
