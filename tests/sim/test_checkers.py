@@ -1100,6 +1100,14 @@ def scale_that_is_repeated_is_refused(story: Story, bad: bool) -> None:
     story.fail("scale", "ScaleConflict", stream="s", **again)
 
 
+@breaks("copies", "no transaction of the root is open in a copy")
+def transaction_is_open_in_a_copy(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 0}, "events": [[0, 0, "k", "a"]], "open": int(bad)}
+    story.ok("read_copy", value, copy="c", stream="s")
+
+
 # ----------------------------------------------------------------------------------- the tests
 
 
