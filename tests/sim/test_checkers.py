@@ -982,6 +982,15 @@ def file_of_a_young_version_is_gone(story: Story, bad: bool) -> None:
 
 
 @breaks("transactions", "transactions come in the order of their decisions")
+def batch_of_spark_comes_before_what_was_visible(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    story.commit("t", wait=bad)
+    story.stage("u", s=["b"])
+    story.commit("u", append=True)
+    story.read("b", "a")
+
+
+@breaks("transactions", "transactions come in the order of their decisions")
 def later_decision_comes_first(story: Story, bad: bool) -> None:
     story.stage("t", s=["a"])
     story.stage("u", s=["b"])

@@ -38,6 +38,7 @@ from tests.harness.small_tables import (
     table_log,
 )
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 EVERY = 4
 
@@ -194,7 +195,8 @@ def changed(log: Log, dice: random.Random, live: list[str]) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(1, 15)))
 @pytest.mark.parametrize("damage", ["none", "hint", "torn", "lost", "last", "foreign", "state"])
 def test_whatever_is_lost_the_state_and_the_files_are_those_of_the_commits(
     seed: int, damage: str
