@@ -83,7 +83,7 @@ OTHER_KEY = Fault(
 
 @pytest.mark.slow
 def test_seed_in_which_a_fault_changes_no_value_has_the_same_history_with_it() -> None:
-    warm = Warm(2)
+    warm = Warm(4)
     places = Places(ROOT, [HORIZON, OTHER_KEY], warm.copies)
     plan = Plan(0, programs="nr")
 
