@@ -1050,6 +1050,73 @@ def drained_group_has_left_an_event_out(story: Story, bad: bool) -> None:
     story.read([0, 0, "k", "a"], [1, 0, "k", "b"])
 
 
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "one")
+    story.got("r", [0, 1], "b")
+    story.expire("r")
+    story.join("q", "checkpoint")
+    if not bad:
+        story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "each event is read at least once")
+def what_an_aborted_transaction_read_is_not_read_again(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.join("r", "transaction")
+    story.got("r", [0, 0], "a")
+    story.stage("t", out=["of a"])
+    story.unknown("commit", transaction="t", reads=[["s", "a"]])
+    story.ok("drain", by="d", group="g", reader="d")
+    story.read(*([] if bad else [(0, 0, "k", "of a")]), stream="out")
+
+
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_is_shown_an_automatic_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    asked = story.begin("checkpoint", group="g", name="mine")
+    story.marker("r", "automatic-1" if bad else "mine")
+    story.got("r", [0, 1], "b")
+    asked.ok({"s": {"0": 1}})
+
+
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    who: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "checkpoint"}
+    story.ok("join", by="r", **who, streams=["s"], retention="automatic")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.marker("r", "one")
+    story.ok("retain", {"0": 1}, stream="s")
+
+
+@breaks("seals", "a scale that is repeated finds its own epoch")
+def scale_that_is_repeated_is_refused(story: Story, bad: bool) -> None:
+    halves = [[0.0, 0.5], [0.5, 1.0]]
+    story.scale(["0"], halves)
+    if not bad:  # who comes after another one may be too late
+        story.scale(["1"], [[0.0, 0.25], [0.25, 0.5]], 2, [[0.0, 0.5]])
+    again = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
+    story.fail("scale", "ScaleConflict", stream="s", **again)
+
+
+@breaks("copies", "no transaction of the root is open in a copy")
+def transaction_is_open_in_a_copy(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 0}, "events": [[0, 0, "k", "a"]], "open": int(bad)}
+    story.ok("read_copy", value, copy="c", stream="s")
+
+
 # ----------------------------------------------------------------------------------- the tests
 
 
