@@ -391,6 +391,20 @@ def fetched_event_comes_after_the_successor_and_is_not_truncated(story: Story, b
     story.got("r", [0, 0], "a")
 
 
+@breaks("readers", "events of a key reach the readers in order")
+def one_reader_gets_a_truncated_event_after_one_of_the_successor(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
+    story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
+    story.join("r")
+    story.join("q")
+    story.ok("truncate", {"1": 0, "2": 0}, stream="s", cut={"1": 0, "2": 0})
+    story.got("q", [1, 0], "b")
+    story.got("q" if bad else "r", [0, 0], "a")
+
+
 @breaks("readers", "an acknowledged event is not read again")
 def event_comes_again_after_its_reader_has_left(story: Story, bad: bool) -> None:
     three_events(story)

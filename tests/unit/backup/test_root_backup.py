@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ from tests.harness.backup_world import (
     stream_of,
 )
 from tests.harness.failpoints import at_each_visit, at_failpoint
+from tests.harness.late_requests import requests_to
 from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import all_events, scale, write
 from tests.harness.small_tables import clean, versions
@@ -109,33 +109,6 @@ def copier_to(copy: Store, world: World) -> TableCopier:
     """Return what copies tables of a world to an empty store."""
     held = CopyUpdate(world.store, copy, "b", "", world.runtime, is_open=False, is_continued=False)
     return TableCopier(copy, "b", HOUR_MS, lambda: None, bool, held)
-
-
-Request = Callable[[], object]
-
-
-def requests_to(copy: Store, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Request]:
-    """Return a list that fills with the requests of these kinds that a copy gets from now on.
-
-    A bucket may carry one out again, long after its process gave it up, repeated it, or died. Those
-    to write the marker are left out: one that lands late closes the copy, and opens it again.
-    """
-    asked = list[Request]()
-
-    def noted(name: str) -> None:
-        real = getattr(MemoryStore, name)
-
-        def call(store: MemoryStore, given: Any, *more: Any, **options: Any) -> object:
-            given = given if isinstance(given, str) else list(given)
-            if store.url == copy.url and given != MARKER_KEY:
-                asked.append(lambda: real(store, given, *more, **options))
-            return real(store, given, *more, **options)
-
-        monkeypatch.setattr(MemoryStore, name, call)
-
-    for name in names:
-        noted(name)
-    return asked
 
 
 def test_requests_to_delete_that_land_after_a_backup_take_nothing_of_it_away(
