@@ -553,8 +553,9 @@ class CopyUpdate:
                 raise _written(log.reader.where)
             return TableCopy.begun(log.reader.where, snapshot, self._backup_id)
         last = log.reader.commit(newest, light=True)
-        if path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
-            last = log.reader.commit(newest - 1, light=True)
+        while path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
+            assert last is not None
+            last = log.reader.commit(last.version - 1, light=True)
         while last is not None and last.operation.startswith("DROP "):
             # Who reads a stream that was deleted while it was copied takes it out of the index.
             last = log.reader.commit(last.version - 1, light=True)
@@ -645,8 +646,9 @@ class CopyUpdate:
         if not create_object(self._target, self._runtime, copy.key(version), data):
             commit = copy.commit(version, light=False)
             found = CopyRecord.of_commit(commit)
-            if commit is not None and found is not None and found.id == self._backup_id:
-                if is_known and not (commit.adds or commit.removes or commit.domains):
+            is_ours = found is not None and found.id == self._backup_id
+            if commit is not None and (is_ours or _clears_settings(commit)):
+                if is_known and is_ours and not (commit.adds or commit.removes or commit.domains):
                     return
                 self.check()
                 raise TooBusy(

@@ -173,21 +173,25 @@ def live_files(store: Store) -> set[str]:
 
 @pytest.mark.parametrize("is_update", [False, True])
 @pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("table", ["s/t/events", "_settings"])
 def test_last_commit_of_a_killed_run_lands_amid_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, nth: int, *, is_update: bool
+    monkeypatch: pytest.MonkeyPatch, table: str, nth: int, *, is_update: bool
 ) -> None:
     world, copy, held, seen = World(), MemoryStore(), list[Callable[[], object]](), 0
+    world.manager.update_settings(maintain="auto")
     if is_update:
         world.manager.backup(copy.url)
         world.grow(3)
+        world.manager.update_settings(retain="3 days")
         world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 3}))
-    create, folder = MemoryStore.put_if_absent, "s/t/events/_delta_log/"
+    create, folder = MemoryStore.put_if_absent, f"{table}/_delta_log/"
+    kind = b"SET SETTINGS" if table == "_settings" else b"BACKUP"
 
     def sent(store: MemoryStore, key: str, data: bytes, **options: Any) -> PutOutcome:
         nonlocal seen
         if store.url == copy.url and key.startswith(folder):
-            is_last = b'"operation":"BACKUP"' in data and (b'"add"' in data or not is_update)
-            if is_last and not seen:
+            is_last = kind in data and (b'"add"' in data or not is_update or kind != b"BACKUP")
+            if is_last and not held:
                 held.append(lambda: create(store, key, data, **options))
                 raise Killed
             seen += bool(held)
@@ -200,6 +204,7 @@ def test_last_commit_of_a_killed_run_lands_amid_the_next_one(
         world.manager.backup(copy.url, update=is_update)
     world.grow(3)
     world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 14}))
+    world.manager.update_settings(retain="4 days")
     seen = 0
     try:
         world.manager.backup(copy.url, update=is_update)
@@ -208,6 +213,8 @@ def test_last_commit_of_a_killed_run_lands_amid_the_next_one(
     held[0]()
     assert events_in(copy) == events_in(world.store)
     assert live_files(copy) == live_files(world.store)
+    assert manager_of(copy).settings().summary() == "retain=4 days (root)"
+    world.manager.backup(copy.url, update=True)
 
 
 def test_copy_holds_the_events_up_to_its_version_during_concurrent_writes() -> None:
