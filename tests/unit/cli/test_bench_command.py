@@ -205,7 +205,7 @@ def test_a_signal_ends_the_run_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals, until: str
 ) -> None:
     (tmp_path / "mine").write_text("kept")
-    with started(tmp_path, until, "--calls", "5000") as process:
+    with started(tmp_path, until, "--calls", "1000") as process:
         process.send_signal(number)
         _, error = process.communicate(timeout=300)
     assert process.returncode == 128 + number
