@@ -17,7 +17,7 @@ Shape = Callable[[Any], bool]
 def check(calls: Sequence[Recorded]) -> None:
     """Raise BadHistory for the first call that no checker could read; the message has its line."""
     for call in calls:
-        known = _OPERATIONS.get(call.operation)
+        known = OPERATIONS.get(call.operation)
         if known is None:
             raise BadHistory(f"line {call.began}: no operation is called {call.operation!r}")
         arguments, answer = known
@@ -129,7 +129,7 @@ def _handed(value: Any) -> bool:
     return event(value) or _object(checkpoint=_text)(value)
 
 
-_OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
+OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "write": (_WRITE, _list(_POSITION)),
     "write_if": ({**_WRITE, "expected": _expected}, _list(_POSITION)),
     "open_writer": ({**_STREAM, "writer": _text}, _number),
@@ -160,6 +160,7 @@ _OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "expire": (_READER, _anything),
     "drain": (_GROUP, _anything),
     "checkpoint": ({**_GROUP, "name": _text}, _CUTS),
+    "stream_cuts": (_GROUP, _CUTS),
     "reset": ({**_GROUP, "to": _CUTS}, _anything),
     "update": ({**_TABLE, "changes": _list(_object(key=_text, value=_anything))}, _list(_POSITION)),
     "get": ({**_TABLE, "keys": _list(_text), "fresh": _anything}, _list(_maybe(_ENTRY))),

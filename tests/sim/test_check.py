@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,10 @@ def test_kept_histories_have_the_shape_that_the_page_describes() -> None:
     assert kept
     for path in kept:
         shapes.check(calls_of(check.text_of(path)))
+
+
+def test_page_describes_each_operation() -> None:
+    page = Path("docs/histories.md").read_text()
+    table = page.partition("## The operations")[2].partition("\n## ")[0]
+    first_columns = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", "".join(first_columns))) == set(shapes.OPERATIONS)
