@@ -322,7 +322,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         "--seconds",
         "10 min",
         "--calls",
-        "1500",
+        "1000",
     ]
     both = [
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
