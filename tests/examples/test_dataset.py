@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def test_cancelled_flight_has_neither_delay_nor_departure_but_a_time(flights: Da
 
 
 def test_no_flight_is_later_than_the_watermark_waits(flights: Dataset) -> None:
-    late = max(pc.subtract(flights.rows["_time"], flights.rows["scheduled"]).to_pylist())
+    late_us = pc.subtract(flights.rows["_time"], flights.rows["scheduled"]).cast(pa.int64())
+    late = timedelta(microseconds=pc.max(late_us).as_py())
     assert late == LONGEST_DELAY
     assert late + timedelta(hours=2) < LATENESS
 
@@ -91,7 +93,7 @@ def test_carriers_have_names() -> None:
 
 
 def test_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
-    few = load_flights(limit=20_000)
+    few = replace(flights, rows=flights.rows.slice(10_000, 5_000))
     assert few.weather is not None
     rain = {(row["origin"], row["hour"]): row["rain"] for row in few.weather.to_pylist()}
     totals: dict[tuple[str, datetime], list[int]] = {}

@@ -391,6 +391,20 @@ def fetched_event_comes_after_the_successor_and_is_not_truncated(story: Story, b
     story.got("r", [0, 0], "a")
 
 
+@breaks("readers", "events of a key reach the readers in order")
+def one_reader_gets_a_truncated_event_after_one_of_the_successor(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
+    story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
+    story.join("r")
+    story.join("q")
+    story.ok("truncate", {"1": 0, "2": 0}, stream="s", cut={"1": 0, "2": 0})
+    story.got("q", [1, 0], "b")
+    story.got("q" if bad else "r", [0, 0], "a")
+
+
 @breaks("readers", "an acknowledged event is not read again")
 def event_comes_again_after_its_reader_has_left(story: Story, bad: bool) -> None:
     three_events(story)
@@ -1048,6 +1062,73 @@ def drained_group_has_left_an_event_out(story: Story, bad: bool) -> None:
         story.got("r", [1, 0], "b")
     drain.ok()
     story.read([0, 0, "k", "a"], [1, 0, "k", "b"])
+
+
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "one")
+    story.got("r", [0, 1], "b")
+    story.expire("r")
+    story.join("q", "checkpoint")
+    if not bad:
+        story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "each event is read at least once")
+def what_an_aborted_transaction_read_is_not_read_again(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.join("r", "transaction")
+    story.got("r", [0, 0], "a")
+    story.stage("t", out=["of a"])
+    story.unknown("commit", transaction="t", reads=[["s", "a"]])
+    story.ok("drain", by="d", group="g", reader="d")
+    story.read(*([] if bad else [(0, 0, "k", "of a")]), stream="out")
+
+
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_is_shown_an_automatic_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    asked = story.begin("checkpoint", group="g", name="mine")
+    story.marker("r", "automatic-1" if bad else "mine")
+    story.got("r", [0, 1], "b")
+    asked.ok({"s": {"0": 1}})
+
+
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    who: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "checkpoint"}
+    story.ok("join", by="r", **who, streams=["s"], retention="automatic")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.marker("r", "one")
+    story.ok("retain", {"0": 1}, stream="s")
+
+
+@breaks("seals", "a scale that is repeated finds its own epoch")
+def scale_that_is_repeated_is_refused(story: Story, bad: bool) -> None:
+    halves = [[0.0, 0.5], [0.5, 1.0]]
+    story.scale(["0"], halves)
+    if not bad:  # who comes after another one may be too late
+        story.scale(["1"], [[0.0, 0.25], [0.25, 0.5]], 2, [[0.0, 0.5]])
+    again = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
+    story.fail("scale", "ScaleConflict", stream="s", **again)
+
+
+@breaks("copies", "no transaction of the root is open in a copy")
+def transaction_is_open_in_a_copy(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 0}, "events": [[0, 0, "k", "a"]], "open": int(bad)}
+    story.ok("read_copy", value, copy="c", stream="s")
 
 
 # ----------------------------------------------------------------------------------- the tests

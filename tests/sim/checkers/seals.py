@@ -34,6 +34,8 @@ def check(calls: Sequence[Recorded]) -> None:
                     "no event enters what is sealed",
                     f"{event!r} of line {began} is in segment {segment}, after {scale}",
                 )
+    for scale in of(calls, "scale"):
+        _repeated(scale, scales, calls)
     for name in sorted({call.arguments["stream"] for call in of(calls, "segments")}):
         _only_scales(calls, name)
     for call in of(calls, "autoscale"):
@@ -86,3 +88,24 @@ def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
         )
         if same and scale.value != other.value:
             raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")
+
+
+def _repeated(again: Recorded, scales: Sequence[Recorded], calls: Sequence[Recorded]) -> None:
+    """Who repeats a scale at once is not refused because of it."""
+    if again.error not in ("ScaleConflict", "NoSuchSegment") or "seal" not in again.arguments:
+        return
+    for scale in scales:
+        same = all(
+            scale.arguments[name] == again.arguments[name] for name in ("stream", "seal", "ranges")
+        )
+        between = (
+            call
+            for call in of(calls, *_CHANGES)
+            if call is not scale
+            and call.arguments.get("stream", again.arguments["stream"]) == again.arguments["stream"]
+            and call.may_have_happened
+            and not call.before(scale)
+            and call.began < (again.ended or 0)
+        )
+        if same and scale.before(again) and not any(between):
+            raise Violation("a scale that is repeated finds its own epoch", f"{scale}; {again}")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -311,7 +310,7 @@ def test_a_server_ends_whatever_its_clients_leave_open() -> None:
 def test_a_server_ends_the_connections_that_it_accepts_while_it_ends() -> None:
     with limited_server(header_seconds=LATE) as server, ExitStack() as stack:
         assert status(server.ask("GET /ping")) == 200
-        server.process.send_signal(signal.SIGTERM)
+        server.begin_to_end()
         with suppress(OSError):  # it listens no more
             while True:
                 stack.enter_context(server.connect())
