@@ -422,6 +422,10 @@ def _other_table(log: Log) -> IllegalState:
 _LOG = "/_delta_log/"
 
 
+def _is_data(key: str) -> bool:
+    return "/data/" in key and key.endswith((".parquet", ".event"))
+
+
 class CopyUpdate:
     """What a copy held before this run, and what is to be changed there once all is ready."""
 
@@ -528,7 +532,7 @@ class CopyUpdate:
             left = [e.key for name in scope_folders(self._target) for e in self._target.list(name)]
             found.update(key.partition(_LOG)[0] for key in left if _LOG in key)
             known = tuple(f"{path}/" for path in found.union(kept))
-            self._unneeded.extend(key for key in left if not key.startswith(known))
+            self._unneeded.extend(k for k in left if _is_data(k) and not k.startswith(known))
         return sorted(found.difference(kept))
 
     def check_whole(self, paths: Iterable[str]) -> None:

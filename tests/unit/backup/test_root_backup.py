@@ -606,6 +606,23 @@ def test_copy_of_an_earlier_root_at_the_same_url_is_not_completed(point: str) ->
         again.manager.backup(copy.url, "s/t")
 
 
+def test_files_of_a_stream_that_the_source_has_lost_are_deleted_and_no_files_of_others() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/a")
+    with world.manager.create_writer("s/a") as writer:
+        writer.write_event(b"x").result()
+    with at_each_visit("backup.files", kill_at_visit(2)), pytest.raises(Killed):
+        world.manager.backup(copy.url)
+    assert copy.list("s/a/events/data")
+    foreign = ("readme.txt", "photos/may/1.jpg", "s/notes.txt", "s/a/data/notes.txt")
+    for key in foreign:
+        copy.put(key, b"own")
+    world.store.delete([entry.key for entry in world.store.list("s/a")])
+    assert manager_of(world.store).backup(copy.url).missing == ("s/a",)
+    assert copy.list("s/a/events") == []
+    assert [copy.get(key) for key in foreign] == [b"own"] * 4
+
+
 def test_copy_of_a_part_of_a_table_that_the_source_has_lost_is_not_completed() -> None:
     world, copy = World(), MemoryStore()
     world.manager.create_stream("s/a")
