@@ -31,7 +31,6 @@ from tests.harness.tiers import sized
 SHORT = """
 import sys
 from pravega_spark import StreamManager
-from tests.harness.tiers import sized
 manager = StreamManager(sys.argv[1])
 manager.create_scope("nyc")
 manager.create_stream("nyc/flights")
@@ -266,7 +265,6 @@ from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.event_writer import EventStreamWriter
 from tests.harness.small_streams import make_stream
 from tests.harness.spy_store import Spy
-from tests.harness.tiers import sized
 process_exit.WRITER_EXIT_SECONDS = {bound}
 store = Spy()
 stream = make_stream(store, SYSTEM)
