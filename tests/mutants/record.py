@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reliability.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 SEEDS = 300
 """The first so many seeds of the simulator are those of the record."""
-MOST = 60
+MOST = 30
 """Of them so many are played with a fault at most: those that it changes most often."""
 _REASONS = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
 Rows = dict[str, dict[str, Any]]
