@@ -1105,7 +1105,7 @@ def scale_that_is_repeated_is_refused(story: Story, bad: bool) -> None:
     story.scale(["0"], halves)
     if not bad:  # who comes after another one may be too late
         story.scale(["1"], [[0.0, 0.25], [0.25, 0.5]], 2, [[0.0, 0.5]])
-    again = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
+    again: dict[str, Any] = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
     story.fail("scale", "ScaleConflict", stream="s", **again)
 
 
