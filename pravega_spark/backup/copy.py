@@ -14,6 +14,11 @@ Copies one table: its data files first, then its log, and the log's version 0 la
 refuses a log without version 0, so the copy becomes a table in one step, when all objects that its
 newest version names are there. It ends with a closing commit.
 
+A commit of a copy is created, and never replaced or deleted: on an object store a request to do
+that may land long after the process that sent it has ended. So a run after a killed one goes on
+with what that one has left: commits of the source are as good, and a table that has its closing
+commit is brought up to date.
+
 Copies a key-value table: its change log and its folded table, as of versions that fit. The folded
 table is pinned first, so it reflects no later version of the change log than the one that is
 copied. If a fold and a truncation came in between, the two versions do not fit, and both are copied
@@ -34,7 +39,7 @@ from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log, create_object
 from pravega_spark.engine.log.delta_checkpoint import checkpoint_key, digest_key
 from pravega_spark.engine.log.files import FileIndex
-from pravega_spark.engine.log.reader import Hint, LogReader, keys_after, snapshot_at, table_at
+from pravega_spark.engine.log.reader import Hint, LogReader, snapshot_at, table_at
 from pravega_spark.engine.log.retained import Pin, pin, pins, release
 from pravega_spark.engine.log.snapshot import OPEN_PREFIX, Snapshot
 from pravega_spark.engine.log.stored_state import joined_spans, part_key, state_key, state_version
@@ -65,12 +70,14 @@ from pravega_spark.values.limits import COPY_PAGE_BYTES, COPY_PAGE_FILES, LARGE_
 from pravega_spark.values.names import GROUPS_FOLDER, folded_path, is_group, table_log
 
 
-def copy_files(log: Log, copy: LogReader, adds: Iterable[Add]) -> tuple[int, int]:
+def copy_files(
+    log: Log, copy: LogReader, adds: Iterable[Add], sizes: Mapping[str, int]
+) -> tuple[int, int]:
     """Copy the files that the copy lacks; return the number and the bytes of all files.
 
-    Raises DataLoss if a file of the source is missing or has the wrong size.
+    ``sizes`` are those that it has. Raises DataLoss if a file of the source is missing or has the
+    wrong size.
     """
-    sizes = {entry.key: entry.size for entry in copy.store.list(f"{copy.path}/data")}
     count = size_bytes = 0
     for page in _pages(adds):
         missing = [add for add in page if not _is_copied(add, log.path, sizes)]
@@ -143,17 +150,22 @@ def _copy_attached(log: Log, copy: LogReader, path: str, size: int) -> None:
     failpoint("backup.object")
 
 
-def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
+def copy_log(log: Log, copy: LogReader, snapshot: Snapshot, *, is_begun: bool) -> int | None:
     """Copy the log's objects up to the version of ``snapshot``, except for version 0.
 
-    A concurrent cleanup may delete objects below the commit-deletion mark: the copy does not need
-    them. Raises CorruptLog if the source lacks a commit from that mark on: the copy has the same
-    mark, and processes rely on all commits from it on.
+    ``is_begun`` says that the copy may have some already. Returns a version of which the copy has
+    another commit, None if all is copied. A concurrent cleanup may delete objects below the
+    commit-deletion mark: the copy does not need them. Raises CorruptLog if the source lacks a
+    commit from that mark on: the copy has the same mark, and processes rely on all commits from it
+    on.
     """
     source, last = log.reader, snapshot.version
-    # An earlier attempt may have copied another root that had a table at this path.
-    copy.store.delete(keys_after(copy, last))
-    _copy_commits(log.runtime, source, copy, max(1, snapshot.commit_deletion_mark), last)
+    # The commits come first: what is derived from them is true of no others.
+    strange = _copy_commits(
+        *(log.runtime, source, copy, max(1, snapshot.commit_deletion_mark), last), is_begun=is_begun
+    )
+    if strange is not None:
+        return strange
     for version in source.listed("checkpoint", last + 1):
         keys = [checkpoint_key(source.path, version), digest_key(source.path, version)]
         _copy_objects(log.runtime, source, copy, keys)
@@ -166,6 +178,7 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> None:
     copy.store.delete(stored.difference(wanted))
     for page in archived_pages(log, wanted):
         log.runtime.each(lambda item: copy.store.put(*item), page)
+    return None
 
 
 def archived_keys(log: Log, copy: LogReader, last: int) -> tuple[list[str], set[str]]:
@@ -188,17 +201,43 @@ def archived_pages(log: Log, keys: Sequence[str]) -> Iterator[list[tuple[str, by
 
 
 def _copy_commits(
-    runtime: Runtime, source: LogReader, copy: LogReader, oldest_needed: int, last: int
-) -> None:
-    """Copy all stored commits from version 1 to ``last``; each needed one must be there."""
+    runtime: Runtime,
+    source: LogReader,
+    copy: LogReader,
+    oldest_needed: int,
+    last: int,
+    *,
+    is_begun: bool,
+) -> int | None:
+    """Copy all stored commits from version 1 to ``last``; each needed one must be there.
+
+    Returns a version of which the copy has another commit, None without one.
+    """
     stored = [state_version(entry.key) for entry in source.store.list(source.folder)]
     versions = [version for version in sorted(stored) if 0 < version <= last]
     needed = range(oldest_needed, last + 1)
     missing = set(needed) - set(versions)
-    for first in range(0, len(versions), COPY_PAGE_FILES):
-        page = versions[first : first + COPY_PAGE_FILES]
-        absent = _copy_objects(runtime, source, copy, [source.key(v) for v in page])
-        missing |= {v for v in page if v in needed and source.key(v) in absent}
+    pages = [
+        versions[first : first + COPY_PAGE_FILES]
+        for first in range(0, len(versions), COPY_PAGE_FILES)
+    ]
+    if is_begun:
+        # The closing commit of a killed run may land yet, after all commits that were copied then:
+        # nothing is copied behind that place before it is known what is there.
+        held = {entry.key for entry in copy.store.list(copy.folder)}
+        pages.insert(0, [v for v in versions if copy.key(v) not in held][:1])
+    for page in pages:
+        found = source.store.get_many([source.key(version) for version in page])
+        read = dict(zip(page, found, strict=True))
+        missing |= {v for v, data in read.items() if data is None and v in needed}
+        have = [(v, data) for v, data in read.items() if data is not None]
+
+        def is_copied(one: tuple[int, bytes]) -> bool:
+            return create_object(copy.store, runtime, copy.key(one[0]), one[1])
+
+        for (version, _), is_ours in zip(have, runtime.each(is_copied, have), strict=True):
+            if not is_ours:
+                return version
     if missing:
         raise CorruptLog(
             f"{source.where}: version {min(missing)} of the log is missing. Restore it from "
@@ -206,19 +245,16 @@ def _copy_commits(
             path=source.where,
             version=min(missing),
         )
+    return None
 
 
 def _copy_objects(
-    runtime: Runtime,
-    source: LogReader,
-    copy: LogReader,
-    keys: Sequence[str],
-) -> set[str]:
-    """Copy some objects; return the keys that the source does not have."""
-    found = dict(zip(keys, source.store.get_many(keys), strict=True))
-    wanted = [(key, data) for key, data in found.items() if data is not None]
+    runtime: Runtime, source: LogReader, copy: LogReader, keys: Sequence[str]
+) -> None:
+    """Copy those of some objects that the source has."""
+    found = zip(keys, source.store.get_many(keys), strict=True)
+    wanted = [(key, data) for key, data in found if data is not None]
     runtime.each(lambda item: copy.store.put(*item), wanted)
-    return {key for key, data in found.items() if data is None}
 
 
 def write_pointer(copy: LogReader) -> None:
@@ -383,26 +419,49 @@ def _other_table(log: Log) -> IllegalState:
     )
 
 
+_LOG = "/_delta_log/"
+
+
+def _is_data(key: str) -> bool:
+    return "/data/" in key and key.endswith((".parquet", ".event"))
+
+
 class CopyUpdate:
-    """One update of a finished copy."""
+    """What a copy held before this run, and what is to be changed there once all is ready."""
 
     def __init__(
-        self, source: Store, target: Store, backup_id: str, name: str, runtime: Runtime
+        self,
+        source: Store,
+        target: Store,
+        backup_id: str,
+        name: str,
+        runtime: Runtime,
+        check: Callable[[], None],
+        *,
+        is_open: bool,
+        is_continued: bool,
     ) -> None:
-        """Read what the copy of ``name`` holds.
+        """Read what the copy of ``name`` holds, if it ``is_open``, that is finished.
 
-        Raises IllegalState if a table was written to since, or copied by an earlier release.
+        ``is_continued`` says that a killed run may have left tables which nothing lists. If it is
+        neither, it is empty. ``check`` raises the error of another run that copies at the same
+        time. Raises IllegalState if a table was written to since, or copied by an
+        earlier release.
         """
         self._source = source
         self._target = target
         self._runtime = runtime
         self._backup_id = backup_id
         self._name = name
-        paths = list(self._paths())
+        self.check = check
+        self.is_open = is_open
+        self._is_continued = is_continued
+        paths = list(self._paths()) if is_open else []
         found = runtime.each(self._table_copy, paths)
-        self.copies: Mapping[str, TableCopy] = {
+        self._copies = {
             path: copy for path, copy in zip(paths, found, strict=True) if copy is not None
         }
+        self._begun = set[str]()
         self._waiting: dict[str, Callable[[], None]] = {}
         self._unneeded: list[str] = []
 
@@ -426,6 +485,66 @@ class CopyUpdate:
                 stream = table_log(folder, name)
                 yield from (events_path(stream), folded_path(stream), f"{stream}/metadata")
 
+    def begin(self, path: str) -> None:
+        """Note that this run begins to copy a table."""
+        self._begun.add(path)
+
+    def may_hold(self, path: str) -> bool:
+        """Return whether the copy may have something of a table."""
+        return self.is_open or self._is_continued or path in self._begun
+
+    def copy_of(self, log: Log) -> TableCopy | None:
+        """Return what the copy has of a table; None without it, or with a part of its log alone."""
+        path = log.path
+        if path not in self._copies and self.may_hold(path) and self._is_whole(log):
+            found = self._table_copy(path)
+            if found is not None:
+                self._copies[path] = found
+        return self._copies.get(path)
+
+    def _is_whole(self, log: Log) -> bool:
+        """Return whether the copy has a table's whole log; create version 0 if that alone lacks.
+
+        Raises IllegalState for the copy of another table.
+        """
+        copy = LogReader(self._target, log.path)
+        newest = copy.last_listed(-1)
+        if newest < 0 or copy.has(0):
+            return newest >= 0
+        record = CopyRecord.of_commit(copy.commit(newest, light=True))
+        if record is None or record.id != self._backup_id:
+            return False
+        copied = log.reader.commit(record.version, light=True)
+        if copied is not None and copied.token != record.token:
+            raise _other_table(log)
+        if not create_object(self._target, self._runtime, copy.key(0), _first_commit(log)):
+            raise _other_table(log)
+        write_pointer(copy)
+        return True
+
+    def gone(self, kept: Collection[str]) -> list[str]:
+        """Return the paths of the tables that the copy has besides those that are kept.
+
+        Files that a killed run has left of other tables are deleted at the end.
+        """
+        found = set(self._copies)
+        if self._is_continued:
+            left = [e.key for name in scope_folders(self._target) for e in self._target.list(name)]
+            found.update(key.partition(_LOG)[0] for key in left if _LOG in key)
+            known = tuple(f"{path}/" for path in found.union(kept))
+            self._unneeded.extend(k for k in left if _is_data(k) and not k.startswith(known))
+        return sorted(found.difference(kept))
+
+    def check_whole(self, paths: Iterable[str]) -> None:
+        """Raise IllegalState if the copy has no more than a part of one of these tables."""
+        for path in paths:
+            copy = LogReader(self._target, path)
+            if not copy.has(0):
+                raise IllegalState(
+                    f"{copy.where} holds a part of a table that the source has lost since it was "
+                    "copied, so the backup cannot be completed. Make a new one in another folder."
+                )
+
     def _table_copy(self, path: str) -> TableCopy | None:
         log = Log(self._target, path, self._runtime)
         snapshot = log.refresh(durable=True)
@@ -438,8 +557,9 @@ class CopyUpdate:
                 raise _written(log.reader.where)
             return TableCopy.begun(log.reader.where, snapshot, self._backup_id)
         last = log.reader.commit(newest, light=True)
-        if path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
-            last = log.reader.commit(newest - 1, light=True)
+        while path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
+            assert last is not None
+            last = log.reader.commit(last.version - 1, light=True)
         while last is not None and last.operation.startswith("DROP "):
             # Who reads a stream that was deleted while it was copied takes it out of the index.
             last = log.reader.commit(last.version - 1, light=True)
@@ -456,8 +576,9 @@ class CopyUpdate:
         files: FileIndex,
         closing: Mapping[str, str | None],
         record: CopyRecord,
+        last: int,
     ) -> None:
-        """Prepare the commit that brings a table's copy up to a version of the source.
+        """Prepare commit ``last``, which brings a table's copy up to a version of the source.
 
         The commits that lead up to it are put at once, since they change nothing. Without
         ``before`` the copy has no such table yet: then the table begins with its version 0 when the
@@ -478,7 +599,7 @@ class CopyUpdate:
             live.add(add.path)
             if add.path not in held:
                 added.append(add)
-        now_ms = max(self._runtime.now_ms(), old.timestamp_ms + record.version - since)
+        now_ms = max(self._runtime.now_ms(), old.timestamp_ms + last - since)
         body.adds = added
         body.removes = [Remove.of(a, now_ms) for a in old_files.all() if a.path not in live]
         wanted = {**snapshot.domains, **closing}
@@ -498,7 +619,7 @@ class CopyUpdate:
 
             Those of a killed update are as good.
             """
-            for version in range(since + 1, record.version):
+            for version in range(since + 1, last):
                 token, time_ms = f"{before.record.token}.{version}", old.timestamp_ms + version
                 leading = before.record.body().encode(token, time_ms - since)
                 self._create(copy, version, leading, is_known=True)
@@ -507,11 +628,11 @@ class CopyUpdate:
         def apply() -> None:
             self._runtime.each(lambda item: self._target.put(*item), new)
             if is_new:
-                self._create(copy, 0, log.store.get(log.reader.key(0)))
+                self._create(copy, 0, _first_commit(log))
                 lead_up()
-            self._create(copy, record.version, data)
+            self._create(copy, last, data)
             failpoint("backup.applied")
-            maintain(copy, record.version)
+            maintain(copy, last)
             delete_old_commits(Log(self._target, log.path, self._runtime))
             found = (entry.key for entry in self._target.list(f"{log.path}/data"))
             self._unneeded.extend(key for key in found if key not in needed)
@@ -527,9 +648,17 @@ class CopyUpdate:
     ) -> None:
         """Create a commit; one of a killed update is as good if ``is_known``."""
         if not create_object(self._target, self._runtime, copy.key(version), data):
-            found = CopyRecord.of_commit(copy.commit(version, light=True))
-            if is_known and found is not None and found.id == self._backup_id:
-                return
+            commit = copy.commit(version, light=False)
+            found = CopyRecord.of_commit(commit)
+            is_ours = found is not None and found.id == self._backup_id
+            if commit is not None and (is_ours or _clears_settings(commit)):
+                if is_known and is_ours and not (commit.adds or commit.removes or commit.domains):
+                    return
+                self.check()
+                raise TooBusy(
+                    f"{copy.where}: another run, or one that was killed just now, has changed the "
+                    "copy. Wait until it has ended, and repeat the backup."
+                )
             raise IllegalState(
                 f"{copy.where}: somebody wrote version {version} of the copy while it was brought "
                 "up to date. Make a new backup in another folder."
@@ -547,6 +676,10 @@ class CopyUpdate:
             self._waiting[path]()
         failpoint("backup.changed")
         self._target.delete(self._unneeded)
+
+
+def _first_commit(log: Log) -> bytes:
+    return log.store.get(log.reader.key(0))
 
 
 def _clears_settings(commit: Commit | None) -> bool:
@@ -590,18 +723,24 @@ class TableCopier:
     backup_id: str
     keep_ms: int
     """How long a version stays pinned at most."""
-    check: Callable[[], None]
-    """Runs before a copy becomes a table; an error that it raises ends the copy."""
     has_group: Callable[[str], bool]
     """Whether the copy has a reader group."""
-    update: CopyUpdate | None = None
-    """Given where a finished copy is brought up to date."""
+    update: CopyUpdate
+
+    def pin(self, log: Log) -> Pin:
+        """Pin a version above all that the copy has: its commit there gets the same number."""
+        held, before = pin(log, self.backup_id, keep_ms=self.keep_ms), self.update.copy_of(log)
+        while before is not None and held.version <= before.newest:
+            held = pin(log, self.backup_id, keep_ms=self.keep_ms)
+        return held
 
     def unchanged(self, log: Log) -> CopiedTable | None:
         """Return what the copy holds of a table that has not changed in the source since."""
-        before = None if self.update is None else self.update.copies.get(log.path)
+        before = self.update.copy_of(log)
         snapshot = log.refresh(durable=True)
         if before is None or snapshot is None or not before.is_current(log, snapshot):
+            return None
+        if not self.update.is_open:  # the files that a killed run has left are looked at again
             return None
         return _copied(log.path, before.record, snapshot)
 
@@ -623,29 +762,26 @@ class TableCopier:
         damage, IllegalState if the pin expired too early or the source has another table there.
         """
         copy = LogReader(self.target, log.path)
-        before = None if self.update is None else self.update.copies.get(log.path)
         while True:
             snapshot = log.refresh(durable=True)
             assert snapshot is not None, f"{log.reader.where} has no log to copy"
-            if before is None:
-                _delete_attempt(copy)
-            elif held is None and (kept := self.unchanged(log)) is not None:
+            before = self.update.copy_of(log)
+            is_known = before is not None and held is None
+            if is_known and (kept := self.unchanged(log)) is not None:
                 seen(snapshot)
                 return kept
             if is_deleted(snapshot):  # it has no files, so it needs no pin
                 held, version = None, snapshot.version
-                if before is not None and version <= before.newest:  # it was deleted before, too
-                    seen(snapshot)
-                    return _copied(log.path, before.record, snapshot)
             else:
-                held = held or pin(log, self.backup_id, keep_ms=self.keep_ms)
+                held = held or self.pin(log)
                 version = held.version
                 failpoint("backup.pinned")
             try:
-                if before is None or version > before.newest:
-                    return self._copy_version(log, copy, version, before, seen, is_index=is_index)
+                done = self._copy_version(log, copy, version, before, seen, is_index=is_index)
+                if done is not None:
+                    return done
             except (CorruptLog, DataLoss, FileNotFoundError):
-                self.check()
+                self.update.check()
                 if not _was_deleted_since(log, snapshot, version):
                     _check_pinned(log, held)
                     raise
@@ -663,37 +799,56 @@ class TableCopier:
         seen: Callable[[Snapshot], object],
         *,
         is_index: bool,
-    ) -> CopiedTable:
-        """Copy a version, or prepare the commit that brings a copy up to it."""
+    ) -> CopiedTable | None:
+        """Copy a version, or prepare the commit that brings a copy up to it.
+
+        Returns None if a run before this one has written to the copy's log meanwhile.
+        """
+        update = self.update
         snapshot, files = table_at(log.reader, version)
         seen(snapshot)
-        count, size_bytes = copy_files(log, copy, files.all())
+        is_begun = update.may_hold(copy.path)
+        listed = copy.store.list(f"{copy.path}/data") if is_begun else []
+        update.begin(copy.path)
+        sizes = {entry.key: entry.size for entry in listed}
+        count, size_bytes = copy_files(log, copy, files.all(), sizes)
         failpoint("backup.files")
         now_ms = max(log.runtime.now_ms(), snapshot.timestamp_ms + 1)
-        in_update = self.update is not None and (before is not None or is_index)
-        last = version if in_update else version + 1
+        is_prepared = before is not None or (is_index and update.is_open)
+        last = version if is_prepared else version + 1
+        if before is not None:  # a stream that was deleted may have no version that is higher
+            last = max(last, before.newest + 1)
         domains, aborted, released = closing_changes(snapshot, last, now_ms, self.has_group)
         record = CopyRecord(
             *(log.reader.where, version, snapshot.token, self.backup_id),
             *(count, size_bytes, aborted, released),
         )
         done = _copied(log.path, record, snapshot)
-        if in_update:
-            assert self.update is not None
-            self.update.prepare(
-                log, before, snapshot=snapshot, files=files, closing=domains, record=record
+        if is_prepared:
+            update.prepare(
+                *(log, before, snapshot, files),
+                closing=domains,
+                record=record,
+                last=last,
             )
             return done
-        copy_log(log, copy, snapshot)
         body = record.body()
         body.domains = domains
-        copy.store.put(copy.key(last), body.encode(log.runtime.token(), now_ms))
+        closing = body.encode(log.runtime.token(), now_ms)
+        strange = copy_log(log, copy, snapshot, is_begun=is_begun)
+        if strange is None and not self._create(log, copy.key(last), closing):
+            strange = last
+        if strange is not None:
+            update.check()
+            if update.copy_of(log) is None and not _is_same_commit(log.reader, copy, strange):
+                raise _other_table(log)
+            return None
         failpoint("backup.log")
-        self.check()
-        copy.store.put(copy.key(0), log.store.get(log.reader.key(0)))
+        self.update.check()
+        if not self._create(log, copy.key(0), _first_commit(log)):
+            raise _other_table(log)
         found, copied = table_at(copy, last)
         if found.version != last or sum(1 for _ in copied.all()) != count:
-            copy.store.delete([copy.key(0)])
             raise CorruptLog(
                 f"{copy.where}: the copy differs from its source {log.reader.where}. Delete the "
                 "copy, and make a new one in another folder.",
@@ -703,16 +858,14 @@ class TableCopier:
         write_pointer(copy)
         return done
 
+    def _create(self, log: Log, key: str, data: bytes) -> bool:
+        return create_object(self.target, log.runtime, key, data)
 
-def _delete_attempt(copy: LogReader) -> None:
-    """Make what an earlier attempt has left of a table no log.
 
-    Only what is there is deleted: a request to delete that is held back, and lands once its process
-    has long given it up and repeated it, would take away what has been copied since.
-    """
-    left = [key for key in (copy.hint_key, copy.key(0)) if copy.store.exists(key)]
-    if left:
-        copy.store.delete(left)
+def _is_same_commit(source: LogReader, copy: LogReader, version: int) -> bool:
+    """Return whether a commit of the copy is the source's, from a run that is ahead of this one."""
+    found = source.commit(version, light=True), copy.commit(version, light=True)
+    return found[0] is not None and found[1] is not None and found[0].token == found[1].token
 
 
 def _was_deleted_since(log: Log, before: Snapshot, version: int) -> bool:
@@ -754,7 +907,7 @@ def copy_key_value_table(copier: TableCopier, log: Log, folded: Log) -> tuple[Co
         kept = held = None
         if folded.refresh(durable=True) is not None:
             kept = copier.unchanged(folded)
-            held = None if kept else pin(folded, copier.backup_id, keep_ms=copier.keep_ms)
+            held = None if kept else copier.pin(folded)
         try:
             failpoint("backup.folded")
             done = copier.copy(log, seen=seen.append)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from pravega_spark.backup.copy import CopiedTable, CopyUpdate, TableCopier, copy_key_value_table
 from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
-from pravega_spark.engine.log.clock import CLOCK_KEY
 from pravega_spark.engine.log.commit import Log, check_not_lost, create_object
 from pravega_spark.engine.log.snapshot import Snapshot
 from pravega_spark.engine.runtime.failpoints import failpoint
@@ -85,7 +84,8 @@ class BackupTarget:
         identity = {"of": source.url, "name": name}
         run = runtime.token()
         before = read_record(store)
-        self._is_continued = False
+        self.is_continued = False
+        """Whether a killed run may have left something."""
         self.is_finished = False
         """Whether the target is a complete copy, which can be opened."""
         if before is None:
@@ -102,7 +102,7 @@ class BackupTarget:
             can_update = updates and "finished_ms" in known and RESTORED not in before
             if not is_same or (self.is_finished and not can_update):
                 raise self._refused(before, is_same=is_same)
-            self._is_continued = not self.is_finished or "updating_ms" in known
+            self.is_continued = not self.is_finished or "updating_ms" in known
             self._backup = {**known, "run": run}
             if not self.is_finished:
                 self._write_marker(COPY_FORMAT)
@@ -142,19 +142,6 @@ class BackupTarget:
                 f"another run has taken over the backup to {self._store.url}; wait until that run "
                 "has ended, or repeat this one then."
             )
-
-    def remove_leftovers(self, tables: Collection[str]) -> None:
-        """Delete what earlier runs copied and this one did not: it is gone from the source.
-
-        ``tables`` are the paths that this run copied. Never call it after :meth:`finish`: a process
-        that opens the root may write to it. Costs nothing if no run came before.
-        """
-        if not self._is_continued:
-            return
-        kept = *(f"{path}/" for path in tables), f"{PROBE_FOLDER}/"
-        keys = (entry.key for entry in self._store.list(""))
-        own = (MARKER_KEY, CLOCK_KEY)
-        self._store.delete(key for key in keys if key not in own and not key.startswith(kept))
 
     def finish(self, now_ms: int) -> None:
         """Mark the target as a root that may be opened."""
@@ -283,12 +270,15 @@ def back_up(
     )
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime, updates=updates)
-        update = None
+        update = CopyUpdate(
+            *(source, target, claimed.backup_id, name, runtime, claimed.check_claimed),
+            is_open=claimed.is_finished,
+            is_continued=claimed.is_continued,
+        )
         if claimed.is_finished:
-            update = CopyUpdate(source, target, claimed.backup_id, name, runtime)
             claimed.begin_update(runtime.now_ms())
         copier = TableCopier(
-            *(target, claimed.backup_id, keep_ms, claimed.check_claimed),
+            *(target, claimed.backup_id, keep_ms),
             *(tables.groups.__contains__, update),
         )
         copied = list[CopiedTable]()
@@ -298,21 +288,18 @@ def back_up(
             else:
                 copied.append(tables.copy(copier, log))
         kept = {*(table.path for table in copied), *tables.made}
-        if update is not None:
-            # They end in the copy as in the source, so that a process that has them open learns of
-            # it.
-            gone = [path for path in update.copies if path not in kept]
-            for log in tables.ended_logs(gone):
-                copier.copy(log)
-            kept.update(gone)
-            claimed.check_claimed()
-            update.apply(gone)
+        # They end in the copy as in the source, so that a process that has them open learns of it.
+        gone = update.gone(kept)
+        for log in tables.ended_logs(gone):
+            copier.copy(log)
+        update.check_whole(gone)
+        claimed.check_claimed()
+        update.apply(gone)
         if any(table.path == SETTINGS_TABLE for table in copied):
             # Nothing may truncate a copy only because somebody opens it. Damaged settings do not.
             with contextlib.suppress(Damaged):
                 SettingsTable(target, runtime).clear(MAINTAIN)
         claimed.check_claimed()
-        claimed.remove_leftovers(kept)
         failpoint("backup.marker")
         claimed.finish(runtime.now_ms())
     return BackupResult(target.url, claimed.backup_id, tuple(copied), tuple(sorted(tables.missing)))
@@ -362,7 +349,7 @@ class _SourceTables:
         """Yield those logs of tables which no scope lists any more."""
         yield from self._opened([("", path) for path in paths])
 
-    def logs(self, update: CopyUpdate | None) -> Iterator[tuple[Log, Log | None]]:
+    def logs(self, update: CopyUpdate) -> Iterator[tuple[Log, Log | None]]:
         """Yield the log of each table, after the caller has copied those before it.
 
         A key-value table's change log comes with the log of its folded table.
@@ -382,7 +369,7 @@ class _SourceTables:
                 if history is not None:
                     yield history, None
 
-    def _single_logs(self, update: CopyUpdate | None) -> Iterator[Log]:
+    def _single_logs(self, update: CopyUpdate) -> Iterator[Log]:
         yield from filter(None, [self._log(SETTINGS_TABLE)])
         if "/" in self._name:
             yield from self._single_stream(update)
@@ -455,7 +442,7 @@ class _SourceTables:
             )
         return None
 
-    def _single_stream(self, update: CopyUpdate | None) -> Iterator[Log]:
+    def _single_stream(self, update: CopyUpdate) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""
         scope, name = split_stream(self._name)
         log, view = self._single_log()
@@ -466,10 +453,10 @@ class _SourceTables:
             copy.create()
             copy.claim(name, view.life, view.record.configuration)
 
-        if update is None:
-            list_stream()
-        else:
+        if update.is_open:
             update.later(copy.table.log.path, list_stream)
+        else:
+            list_stream()
         yield log
         yield from filter(None, [self._log(f"{self._name}/metadata")])
 

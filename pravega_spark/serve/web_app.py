@@ -94,7 +94,8 @@ def create_app(
         live_routes(live),
         metrics_route(manager),
     ):
-        app.include_router(routes)
+        # As they are: `include_router` would build each a second time, at its first request.
+        app.router.routes.extend(routes.routes)
     describe_errors(app, has_token=options.token is not None)
     add_page(app)
     return WebApplication(AccessGuard(app, options), live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ def test_every_flight_is_there_in_the_order_of_time(flights: Dataset) -> None:
 
 def test_local_clocks_agree_with_the_instants_also_when_clocks_change(flights: Dataset) -> None:
     """Compare each scheduled hour and each departure with two sources of time zones."""
-    columns = [flights.rows[name] for name in ("year", "month", "day", "hour", "_hour")]
-    hours = set(zip(*(column.to_pylist() for column in columns), strict=True))
+    names = ["year", "month", "day", "hour", "_hour"]
+    distinct = flights.rows.group_by(names).aggregate([])
+    hours = set(zip(*(distinct[name].to_pylist() for name in names), strict=True))
     for year, month, day, hour, instant in hours:
         assert datetime(year, month, day, hour, tzinfo=NEW_YORK) == instant
     assert {(m, d) for _, m, d, _, _ in hours} >= {(3, 9), (3, 10), (11, 2), (11, 3)}
@@ -61,7 +63,8 @@ def test_cancelled_flight_has_neither_delay_nor_departure_but_a_time(flights: Da
 
 
 def test_no_flight_is_later_than_the_watermark_waits(flights: Dataset) -> None:
-    late = max(pc.subtract(flights.rows["_time"], flights.rows["scheduled"]).to_pylist())
+    late_us = pc.subtract(flights.rows["_time"], flights.rows["scheduled"]).cast(pa.int64())
+    late = timedelta(microseconds=pc.max(late_us).as_py())
     assert late == LONGEST_DELAY
     assert late + timedelta(hours=2) < LATENESS
 
@@ -91,7 +94,7 @@ def test_carriers_have_names() -> None:
 
 
 def test_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
-    few = load_flights(limit=20_000)
+    few = replace(flights, rows=flights.rows.slice(10_000, 5_000))
     assert few.weather is not None
     rain = {(row["origin"], row["hour"]): row["rain"] for row in few.weather.to_pylist()}
     totals: dict[tuple[str, datetime], list[int]] = {}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pravega_spark.engine.runtime import failpoints
@@ -63,6 +64,16 @@ class at_failpoint:
 
     def __exit__(self, *_: object) -> None:
         register(self.name, None)
+
+
+@contextmanager
+def at_each_visit(name: str, action: Callable[[], object]) -> Iterator[None]:
+    """Run an action each time this process reaches a failpoint."""
+    register(name, action)
+    try:
+        yield
+    finally:
+        register(name, None)
 
 
 class held_at:

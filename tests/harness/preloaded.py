@@ -2,11 +2,12 @@
 
 Otherwise each child takes half a second of processor time for it, most of that for pandas, which
 Arrow imports at its first array. Nothing of it starts a thread but what Arrow and numpy start at
-their import, and nothing reads the environment.
+their import, and nothing reads the environment. No collection of a child's garbage looks at it all.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 
@@ -20,3 +21,4 @@ for _name in ("manager", "event_reader", "event_writer", "shared_state", "byte_s
     importlib.import_module(f"pravega_spark.{_name}")
 for _name in ("pandas", "pyarrow.compute", "pyarrow.parquet", "pytest"):
     importlib.import_module(_name)
+gc.freeze()

@@ -923,6 +923,17 @@ NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
         *(fault.promise for fault in MAINTENANCE),
         *(fault.promise for fault in CLAIMS),
         "a stream that an automatic group holds is looked at although nobody writes to it",
+        "the last reader of a group publishes what it has acknowledged",
+    ),
+    "an assertion of the package ends whoever meets it, before a history has it": (
+        "one reader of a group reads a segment",
+        "a scale leaves no keys without a segment",
+    ),
+    "a second check, at the commit of a scale, holds it, too": (
+        "automatic scaling leaves the minimum of segments",
+    ),
+    "only other Delta readers see the rows of removed keys: the package passes over them": (
+        "a fold brings no removed key back",
     ),
     "it is about times of a clock, and a history has none": (
         "a transaction whose lease is extended does not expire",
@@ -940,6 +951,7 @@ NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
     "it is about what a call tells of the past, or of damage, and no program asks": (
         *(fault.promise for fault in HISTORY),
         "a deep check sees what the storage holds, not what readers keep",
+        "a chunk in memory is the one that the log records, not another of its name",
     ),
     "it is about users with other rights, or about wrong arguments, and no program has either": (
         "what one user may read is not served to another one of the process",

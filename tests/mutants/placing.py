@@ -2,6 +2,9 @@
 
 Copies of the package share their code objects, so a fault that lies within functions is placed in
 all of them at once, and in the fork alone: no module is loaded again.
+
+A fault within one expression makes a difference only where that has another value with it. A
+marked process asks for both values, so a seed in which they are always equal need not be played.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import gc
 import inspect
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ from tests.mutants.faults import PACKAGE, Fault
 from tests.sim import copies
 from tests.sim.copies import Copy
 
-_REACHED = "__fault_reached__"
+_REACHED, _DIFFERS = "__fault_reached__", "__fault_differs__"
+_WITH_EFFECT = frozenset({"removed_after"})
+"""Methods that must not be called once more: they ask the storage."""
 Swap = tuple[types.CodeType, types.CodeType]
 """The code of a function, and what it becomes."""
 
@@ -98,9 +103,23 @@ class Places:
         gc.freeze()
         for copy in warm:
             copy._builtins[_REACHED] = self._note
+            copy._builtins[_DIFFERS] = self._compare
 
     def _note(self, number: int) -> None:
         self.reached[number] += 1
+
+    def _compare(self, number: int, value: Any, other: Callable[[], Any]) -> Any:
+        """Note whether the fault makes another value of an expression; return that without it."""
+        try:
+            one, two = value, other()
+            if isinstance(one, bool) or isinstance(two, bool):
+                one, two = bool(one), bool(two)
+            is_other = bool(one != two)
+        except Exception:
+            is_other = True
+        if is_other:
+            self.reached[number] += 1
+        return value
 
     def place(self, fault: Fault) -> None:
         """Place a fault in this process, for good."""
@@ -119,12 +138,96 @@ class Places:
         for file, source in sources.items():
             tree = ast.parse(source)
             its = [fault for fault in self._swaps if fault.file == file]
-            for fault in its:
-                first = source[: source.index(fault.text)].count("\n") + 1
-                blank = len(fault.text) - len(fault.text.lstrip("\n"))
-                _insert(tree, first + blank, self.numbers[fault])
+            lines = [_line(fault, source) for fault in its]
+            for fault, line in zip(its, lines, strict=True):
+                changed = _changed(source, fault)
+                number = self.numbers[fault]
+                if changed is None:
+                    _insert(tree, line, number)
+                else:
+                    tree = _Compared(*changed, number).visit(tree)
             if its:
                 yield from _swapped(module_of(its[0]), ast.fix_missing_locations(tree)) or []
+
+
+def _line(fault: Fault, source: str) -> int:
+    blank = len(fault.text) - len(fault.text.lstrip("\n"))
+    return source[: source.index(fault.text)].count("\n") + 1 + blank
+
+
+_WHERE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+_Place = tuple[int | None, ...]
+
+
+def _place_of(node: ast.expr) -> _Place:
+    return tuple(getattr(node, name, None) for name in _WHERE)
+
+
+def _changed(source: str, fault: Fault) -> tuple[_Place, ast.expr] | None:
+    """Return the expression that a fault changes, by its place, and what it becomes.
+
+    None if it changes more than one expression, or one that must not be asked for twice.
+    """
+    found = _difference(ast.parse(source), ast.parse(fault.placed_in(source)))
+    if found is None:
+        return None
+    unsafe = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+    for one in found:
+        if any(isinstance(node, unsafe) for node in ast.walk(one)):
+            return None
+        named = {node.attr for node in ast.walk(one) if isinstance(node, ast.Attribute)}
+        if named & _WITH_EFFECT:
+            return None
+    for node in ast.walk(found[1]):  # else its place would be one of the other text
+        for name in _WHERE:
+            vars(node).pop(name, None)
+    return _place_of(found[0]), found[1]
+
+
+def _difference(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """Return the outermost expressions of one statement in which two trees differ, if in one."""
+    if type(old) is not type(new):
+        return None
+    pairs: list[tuple[ast.AST, ast.AST]] = []
+    for name, one in ast.iter_fields(old):
+        other = getattr(new, name)
+        if ast.dump(_listed(one)) == ast.dump(_listed(other)):
+            continue
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            pairs += [(a, b) for a, b in zip(one, other, strict=True) if ast.dump(a) != ast.dump(b)]
+        elif isinstance(one, ast.AST) and isinstance(other, ast.AST):
+            pairs.append((one, other))
+        else:
+            return None
+    if len(pairs) != 1:
+        return None
+    ((one, other),) = pairs
+    if isinstance(one, ast.expr) and isinstance(other, ast.expr):
+        return one, other
+    return _difference(one, other)
+
+
+def _listed(value: Any) -> ast.AST:
+    """Return what a field of a node holds as a node, to be compared."""
+    if isinstance(value, ast.AST):
+        return value
+    nodes = value if isinstance(value, list) else [value]
+    return ast.List([n if isinstance(n, ast.AST) else ast.Constant(n) for n in nodes], ast.Load())
+
+
+class _Compared(ast.NodeTransformer):
+    """Has an expression compared with what a fault makes of it."""
+
+    def __init__(self, place: _Place, other: ast.expr, number: int) -> None:
+        self._place, self._other, self._number = place, other, number
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and _place_of(node) == self._place:
+            no_arguments = ast.arguments([], [], None, [], [], None, [])
+            both = [node, ast.Lambda(no_arguments, self._other)]
+            call = ast.Call(ast.Name(_DIFFERS, ast.Load()), [ast.Constant(self._number), *both], [])
+            return ast.copy_location(call, node)
+        return self.generic_visit(node)
 
 
 def _insert(tree: ast.Module, line: int, number: int) -> None:

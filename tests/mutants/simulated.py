@@ -1,8 +1,8 @@
 """Faults in the simulator: which seed breaks which promise.
 
-The seeds are played once without a fault, to see which of them reach its place at all. Only those
-are played with it, until a checker refuses the history of one. An error of Python that no promise
-names does not count: it is told, and the next seed is played.
+The seeds are played once without a fault, to see in which of them it would change anything. Only
+those are played with it, until a checker refuses the history of one. An error of Python that no
+promise names does not count: it is told, and the next seed is played.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Shown:
     played: int = 0
     """Seeds that were played with the fault."""
     reaching: int = 0
-    """Those of all seeds that reach its place."""
+    """Those of all seeds in which it changes what its place computes."""
     cpu_seconds: float = 0.0
 
 
@@ -67,7 +67,7 @@ def played(
         again = [one for one in places.numbers if reaching[one]]
         for fault in places.numbers:
             if not reaching[fault]:
-                yield Shown(fault, "unreached", f"none of {seeds} seeds reaches its place")
+                yield Shown(fault, "unreached", f"it changes nothing in {seeds} seeds")
         yield from executor.map(
             lambda fault: _shown(
                 fault, warm, reaching[fault], lambda: places.place(fault), most or seeds
@@ -79,7 +79,7 @@ def played(
 
 
 def _reaching(warm: Warm, places: Places, seeds: int, workers: int) -> dict[Fault, list[int]]:
-    """Return the seeds that reach each fault's place; those that do so most often come first."""
+    """Return the seeds that each fault changes; those that it changes most often come first."""
 
     known = Reached(places.numbers)
 
@@ -110,15 +110,15 @@ def _reaching(warm: Warm, places: Places, seeds: int, workers: int) -> dict[Faul
 
 
 class Reached:
-    """Which places seeds reach, kept for the same package and simulator: an interrupted run goes
-    on where it stopped."""
+    """Which faults change which seeds, kept for the same package and simulator: an interrupted run
+    goes on where it stopped."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         """Find the seeds for which a run has asked of all these faults."""
         code = hashlib.sha256()
-        for folder in (PACKAGE, "tests/sim"):
-            for path in sorted((ROOT / folder).rglob("*.py")):
-                code.update(path.read_bytes())
+        folders = [*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "tests/sim").rglob("*.py")]
+        for path in (*sorted(folders), Path(__file__).with_name("placing.py")):
+            code.update(path.read_bytes())
         self._file = ROOT / "build/mutants" / f"{code.hexdigest()[:16]}.jsonl"
         asked = {fault.promise for fault in faults}
         lines = self._file.read_text().splitlines() if self._file.exists() else []
@@ -126,10 +126,10 @@ class Reached:
         self.seeds: dict[int, dict[str, int]] = {
             seed: times for seed, times in rows if asked <= times.keys()
         }
-        """How often each of them reaches the place of each fault."""
+        """How often each fault changes what its place computes in each of them."""
 
     def note(self, seed: int, times: dict[str, int]) -> None:
-        """Keep what a seed reaches."""
+        """Keep what faults change in a seed."""
         if seed not in self.seeds:
             self.seeds[seed] = times
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def _shown(
         promise, failure, seconds = told if told is not None else ("", f"ended with {status}", 0.0)
         spent += seconds
         if promise:
-            detail = f"seed {seed}, the {number}. of {len(seeds)} that reach it: {promise}"
+            detail = f"seed {seed}, the {number}. of {len(seeds)} that it changes: {promise}"
             return Shown(fault, "caught", detail, seed, promise, number, len(seeds), spent)
         if failure:
             errors.append(f"seed {seed}: {failure.strip().splitlines()[-1][:200]}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.mutants.faults import Fault
-from tests.mutants.placing import swaps_of
+from tests.mutants.placing import Places, swaps_of
 from tests.mutants.simulated import ROOT, Shown, played
+from tests.sim.running import Child, Warm
+from tests.sim.world import Plan
 
 LOST_RACE = Fault(
     "a lost race is not won",
@@ -59,6 +63,42 @@ def test_seed_that_shows_a_fault_names_the_promise(shown: dict[str, Shown]) -> N
 def test_error_of_python_is_no_broken_promise(shown: dict[str, Shown]) -> None:
     assert shown[BROKEN.promise].verdict != "caught"
     assert shown[UNUSED.promise].verdict == "absent"
+
+
+HORIZON = Fault(
+    "a value that is compared",
+    "engine/writing/append.py",
+    "if staging_version < view.snapshot.horizon:",
+    "if staging_version + 1_000_000 < view.snapshot.horizon:",
+)
+
+
+OTHER_KEY = Fault(
+    "a value that is another one each time",
+    "engine/chunks/recent.py",
+    "chunk.size, chunk.footer\n",
+    'chunk.size, ""\n',
+)
+
+
+@pytest.mark.slow
+def test_seed_in_which_a_fault_changes_no_value_has_the_same_history_with_it() -> None:
+    warm = Warm(4)
+    places = Places(ROOT, [HORIZON, OTHER_KEY], warm.copies)
+    plan = Plan(0, programs="nr")
+
+    def marked() -> Any:
+        places.mark()
+        return [warm.play(plan).digest, dict(places.reached)]
+
+    def placed() -> Any:
+        places.place(HORIZON)
+        return warm.play(plan).digest
+
+    (digest, reached), _ = Child(marked).told()
+    assert reached.get(str(places.numbers[HORIZON]), 0) == 0
+    assert reached[str(places.numbers[OTHER_KEY])] > 0
+    assert Child(placed).told()[0] == digest == warm.run(plan).digest
 
 
 def test_fault_is_placed_in_the_functions_that_it_changes_and_in_no_import() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -171,8 +173,9 @@ CONDITIONS = {
 """Conditions, and the files that have such a row."""
 
 
-def expected(condition: str) -> set[int | None]:
-    """Return the numbers of the rows, as DuckDB finds them in the rows themselves."""
+@pytest.fixture(scope="module")
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the rows of ``bounded`` in a table of its own, ``held``."""
     rows = [{**numbered(n), "gate": "A" if n >= 50 else None} for n in range(10 * FILES)]
     for n in range(10, 20):
         rows[n]["price"] = None
@@ -183,20 +186,25 @@ def expected(condition: str) -> set[int | None]:
         # Of its own: DuckDB has Arrow filter a table of Arrow, for which NaN is above nothing.
         connection.register("given", held)
         connection.execute("CREATE TABLE held AS SELECT * FROM given")
-        found = connection.execute(f"SELECT n FROM held WHERE {condition}").fetchall()
-    return {n for (n,) in found}
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def table_of_bounds(bounded: str) -> DeltaTable:
+    return DeltaTable(bounded)
+
+
+def numbers(duck: duckdb.DuckDBPyConnection, table: str, condition: str) -> set[int | None]:
+    return {n for (n,) in duck.execute(f"SELECT n FROM {table} WHERE {condition}").fetchall()}
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_duckdb_and_polars_and_delta_rs_find_every_row_by_a_condition(
-    bounded: str, condition: str
+    bounded: str, table_of_bounds: DeltaTable, duck: duckdb.DuckDBPyConnection, condition: str
 ) -> None:
-    wanted = expected(condition)
-    with delta_engines.connect_duckdb() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        query = f"SELECT n FROM delta_scan('{bounded}') WHERE {condition}"
-        assert {n for (n,) in connection.execute(query).fetchall()} == wanted
-    table = DeltaTable(bounded)
+    wanted = numbers(duck, "held", condition)
+    assert numbers(duck, f"delta_scan('{bounded}')", condition) == wanted
+    table = table_of_bounds
     asked = QueryBuilder().register("t", table).execute(f"SELECT n FROM t WHERE {condition}")
     assert set(pa.table(asked.read_all()).column("n").to_pylist()) == wanted
     expression = ARROW.get(condition)
@@ -225,12 +233,13 @@ ARROW = {
 
 @pytest.mark.spark
 def test_delta_spark_skips_files_by_the_bounds_of_typed_columns(
-    bounded: str, spark: SparkSession
+    bounded: str, duck: duckdb.DuckDBPyConnection, spark: SparkSession
 ) -> None:
     frame = delta_engines.spark_frame(spark, bounded)
     for condition, files in CONDITIONS.items():
         chosen = frame.where(condition)
-        assert {row.n for row in chosen.select("n").collect()} == expected(condition), condition
+        found = {row.n for row in chosen.select("n").collect()}
+        assert found == numbers(duck, "held", condition), condition
         # Beside the file with a NaN, which has no bounds; and none are of a column that was added.
         most = FILES if "gate" in condition else files + 1
         assert files <= len(chosen.inputFiles()) <= most, condition

@@ -26,8 +26,9 @@ _CONF = {
 def query(batches: int) -> Body:
     """Return a program that has a streaming query write files, each a micro-batch.
 
-    A batch is recorded as a transaction: once in the stream, whole or not at all, however often
-    the driver and its workers are killed. After some the stream is read by a batch frame.
+    A batch is recorded as a transaction that is an append: once in the stream, whole or not at all,
+    however often the driver and its workers are killed. After some the stream is read by a batch
+    frame.
     """
 
     def body(life: Life) -> None:
@@ -69,7 +70,7 @@ def _write(life: Life, writing: Any, folder: Path, number: int) -> None:
     name, keys = f"{life.author}-{number}", life.source.sample(KEYS, 2)
     pairs = [[key, f"{name}.{n}"] for n, key in enumerate(keys)]
     staged = life.begin("stage", transaction=name, streams={life.stream: pairs})
-    call = life.begin("commit", transaction=name)
+    call = life.begin("commit", transaction=name, append=True)
     aside = folder / f"{number}.aside"
     aside.write_text("".join(f"{key} {event}\n" for key, event in pairs))
     os.replace(aside, folder / "in" / f"{number}.txt")

@@ -95,8 +95,7 @@ class World:
         """A copy of all objects, which changes independently."""
         made = World(self.runtime.wall_ms, self.transaction, self.tail, self.event, self.joint)
         made.inner._objects = dict(self.inner._objects)
-        for key in made.inner._objects:
-            made.inner._folders.add(key)
+        made.inner._folders.rebuild(made.inner._objects)
         return made
 
     def objects(self) -> dict[str, bytes]:
@@ -143,6 +142,22 @@ class World:
     def next_life(self) -> None:
         self.end()
         self.begin(SECOND)
+
+    def let(self, happen: Callable[[World], object]) -> None:
+        """Let it happen, or take over what it left when it happened to the same objects before."""
+        state = (happen, self.runtime.wall_ms, frozenset(self.inner._objects.items()))
+        left = _left_by.get(state)
+        if left is None:
+            happen(self)
+            _left_by[state] = self.runtime.wall_ms, dict(self.inner._objects)
+        else:
+            self.runtime.wall_ms, objects = left
+            self.inner._objects = dict(objects)
+            self.inner._folders.rebuild(objects)
+
+
+_left_by: dict[object, tuple[float, dict[str, Any]]] = {}
+"""What another process left behind, by the objects that it found: to begin a life takes long."""
 
 
 def nothing(world: World) -> None:
@@ -549,7 +564,7 @@ class Stop:
         if self.has_looked and is_place:
             if self.left == 0:
                 self.earlier = self.world.objects()
-                self.meanwhile(self.world)
+                self.world.let(self.meanwhile)
                 self.begun = self.world.objects()
             self.left -= 1
         self.has_looked = self.has_looked or key == self.looked
@@ -583,9 +598,9 @@ class Stop:
 def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
     """Repeat the call, once for each stopping point; yield its outcome.
 
-    The short form stops at the first one, and at every sixth of the others.
+    The short form stops at the first one, and at every ninth of the others.
     """
-    for left in itertools.chain([0], itertools.count(1, sized(6, 1))):
+    for left in itertools.chain([0], itertools.count(1, sized(9, 1))):
         world = start.copy()
         looked = f"{verb.looks_at}/_delta_log/{world.head(verb.looks_at) + 1:020d}.json"
         stop = world.store.hook = Stop(world, left, looked, verb.meanwhile)
@@ -838,7 +853,7 @@ def test_handle_of_an_ended_life_does_nothing_in_the_next(
     world = first.copy()
     made = handle.make(world)
     earlier = world.objects()
-    world.next_life()
+    world.let(World.next_life)
     if is_known:  # to this process, from another call
         world.manager.stream_info(S)
     begun = world.objects()

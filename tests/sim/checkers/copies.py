@@ -1,4 +1,5 @@
-"""A backup that is complete has what was acknowledged before it began, as one version has it."""
+"""A backup that is complete has what was acknowledged before it began, as one version has it, and
+no open transaction."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ def check(calls: Sequence[Recorded]) -> None:
     streams = streams_of(calls)
     for read in of(calls, "read_copy"):
         stream = streams.get(read.arguments["stream"])
+        if read.ok and read.value.get("open"):
+            raise Violation("no transaction of the root is open in a copy", f"{read}")
         if read.ok and stream is not None:
             _check(calls, stream, read)
 

@@ -32,12 +32,24 @@ class Session:
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
+    shown: dict[str, int] = field(default_factory=dict)
+    """The line on which each marker came."""
     answered: dict[str, int] = field(default_factory=dict)
     """The line on which the call returned by which it answered a marker."""
 
     @property
     def ended_well(self) -> bool:
         return self.left is not None and self.left.operation == "leave" and self.left.ok
+
+    def buffered(self, line: int | None = None) -> list[Handed]:
+        """Return what it got and no marker has followed, by a line of the history or at its end.
+
+        Where checkpoints acknowledge, that is what no answer of it can have acknowledged.
+        """
+        if self.left is not None and self.left.operation == "leave":
+            return []
+        marked = [n for name, n in self.markers.items() if line is None or self.shown[name] < line]
+        return self.handed[max(marked, default=0) :]
 
 
 @dataclass
@@ -111,6 +123,7 @@ def _note(call: Recorded, session: Session) -> None:
         return
     if "checkpoint" in call.value:
         session.markers[call.value["checkpoint"]] = len(session.handed)
+        session.shown[call.value["checkpoint"]] = call.began
     else:
         got = call.value
         session.handed.append(
@@ -127,6 +140,42 @@ def check(calls: Sequence[Recorded]) -> None:
         _by_key(group, streams)
         _again(group)
         _all_of_it(group, streams)
+        if group.acknowledge == "checkpoint":
+            _buffered_comes_again(group, streams)
+        if group.acknowledge == "next":
+            _asked_for(group, calls)
+    _one_output(calls, streams)
+
+
+def _one_output(calls: Sequence[Recorded], streams: dict[str, StreamHistory]) -> None:
+    """Of the transactions that acknowledge an event, one is committed.
+
+    ``reads`` name no group, so it is asked where one group's transactions acknowledge, and none
+    of its events came again by a reset.
+    """
+    joins = [c for c in of(calls, "join") if c.arguments.get("acknowledge") == "transaction"]
+    groups = {join.arguments["group"] for join in joins}
+    if len(groups) != 1 or any(c.arguments["group"] in groups for c in of(calls, "reset")):
+        return
+    seen = {(name, one.event) for name, stream in streams.items() for one in stream.seen()}
+    visible = {
+        stage.arguments["transaction"]
+        for stage in of(calls, "stage")
+        for name, events in stage.arguments["streams"].items()
+        for _, event in events
+        if (name, event) in seen
+    }
+    outputs: dict[tuple[str, str], Recorded] = {}
+    for call in of(calls, "commit"):
+        transaction = call.arguments["transaction"]
+        if not call.ok and transaction not in visible:
+            continue
+        for stream, event in call.arguments.get("reads") or ():
+            first = outputs.setdefault((stream, event), call)
+            if first.arguments["transaction"] != transaction:
+                raise Violation(
+                    "each input event has its output once", f"{event!r}: {first}; {call}"
+                )
 
 
 def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
@@ -134,7 +183,7 @@ def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
     for drain in group.drains:
         if not drain.ok or drain.ended is None:
             continue
-        handed = {(one.stream, one.event) for one in group.handed if one.call.began < drain.ended}
+        handed = _handled(group, streams, drain.ended)
         names = {name for session in group.sessions for name in session.joined.arguments["streams"]}
         for name in sorted(names & streams.keys()):
             stream, start = streams[name], group.start.get(name, {})
@@ -150,6 +199,65 @@ def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
                         "each event is read at least once",
                         f"{event!r} at {place} reached no reader of {group.name} by {drain}",
                     )
+
+
+def _handled(group: Group, streams: dict[str, StreamHistory], line: int) -> set[tuple[str, str]]:
+    """Return the stream and event of all that readers got; where transactions acknowledge, of all
+    that was in one that may be committed."""
+    if group.acknowledge != "transaction":
+        return {(one.stream, one.event) for one in group.handed if one.call.began < line}
+    commits = (c for c in group.commits if c.began < line and _came_through(c, streams))
+    return {(name, event) for call in commits for name, event in call.arguments["reads"]}
+
+
+def _came_through(commit: Recorded, streams: dict[str, StreamHistory]) -> bool:
+    """Whether a transaction may be committed: of unknown outcome it is if its events are seen."""
+    if commit.ok or not commit.may_have_happened:
+        return commit.ok
+    name = commit.arguments["transaction"]
+    for stream in streams.values():
+        its = {event for event, tried in stream.tried.items() if tried.transaction == name}
+        whole = any(read.to_the_tail and read.is_whole(stream.layout) for read in stream.reads)
+        if its and (not whole or any(seen.event in its for seen in stream.seen())):
+            return True
+    return False
+
+
+def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """What a reader got after its last marker is handed out again once it is gone."""
+    for drain in group.drains:
+        if not drain.ok or drain.ended is None:
+            continue
+        for session in group.sessions:
+            for one in session.buffered() if session.joined.before(drain) else ():
+                again = any(
+                    other.session is not session
+                    and (other.stream, other.event) == (one.stream, one.event)
+                    and one.call.before(other.call)
+                    for other in group.handed
+                )
+                if not again and not streams[one.stream].is_truncated(one.position):
+                    raise Violation(
+                        "what no checkpoint acknowledged is read again",
+                        f"{session.reader} got {one.event!r} after its last marker: {one.call}; "
+                        f"nobody got it again by {drain}",
+                    )
+
+
+def _asked_for(group: Group, calls: Sequence[Recorded]) -> None:
+    """Where asking for the next event acknowledges, only checkpoints of somebody have markers."""
+    asked = {
+        call.arguments["name"]
+        for call in of(calls, "checkpoint")
+        if call.arguments["group"] == group.name
+    }
+    for session in group.sessions:
+        for name in session.markers:
+            if name not in asked:
+                raise Violation(
+                    "a reader is shown the markers that somebody asked for",
+                    f"{session.reader} of {group.name} was shown {name!r}",
+                )
 
 
 def _in_session(group: Group) -> None:

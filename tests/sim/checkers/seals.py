@@ -18,7 +18,8 @@ def check(calls: Sequence[Recorded]) -> None:
     streams = streams_of(calls)
     for seal in of(calls, "seal"):
         stream = streams.get(seal.arguments["stream"])
-        for event, began, _ in _landed(stream) if seal.ok and stream is not None else ():
+        landed = _landed(stream, transactions=True) if seal.ok and stream is not None else ()
+        for event, began, _ in landed:
             if seal.ended is not None and seal.ended < began:
                 raise Violation(
                     "no event enters what is sealed", f"{event!r} of line {began}, after {seal}"
@@ -34,6 +35,8 @@ def check(calls: Sequence[Recorded]) -> None:
                     "no event enters what is sealed",
                     f"{event!r} of line {began} is in segment {segment}, after {scale}",
                 )
+    for scale in of(calls, "scale"):
+        _repeated(scale, scales, calls)
     for name in sorted({call.arguments["stream"] for call in of(calls, "segments")}):
         _only_scales(calls, name)
     for call in of(calls, "autoscale"):
@@ -46,18 +49,24 @@ def _only_scales(calls: Sequence[Recorded], name: str) -> None:
     mine = [call for call in calls if call.arguments.get("stream") == name]
     scales = [c for c in of(mine, *_CHANGES) if c.may_have_happened]
     known = [call for call in of(mine, "segments") if call.ok]
+    for call in known:
+        if call.value and _joined(call.value) != [[0.0, 1.0]]:
+            raise Violation("segments have each key once", f"{call}")
     for first, second in pairwise(known):
         may = (c.began < (second.ended or 0) and not c.before(first) for c in scales)
         if first.before(second) and first.value != second.value and not any(may):
             raise Violation("only a scale changes the ranges of segments", f"{first}; {second}")
 
 
-def _landed(stream: StreamHistory) -> Iterator[tuple[str, int, str]]:
-    """Yield events that are in a stream: the line of the first call that may have put it there."""
+def _landed(stream: StreamHistory, *, transactions: bool = False) -> Iterator[tuple[str, int, str]]:
+    """Yield events that are in a stream: the line of the first call that may have put it there.
+
+    Those of transactions may enter segments that a scale has sealed, by an epoch of their own.
+    """
     places = stream.places()
     for event, tried in stream.tried.items():
         began = tried.began
-        if event in places and began is not None and tried.transaction is None:
+        if event in places and began is not None and (transactions or tried.transaction is None):
             yield event, began, places[event][0]
 
 
@@ -84,5 +93,29 @@ def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
         same = all(
             scale.arguments[name] == other.arguments[name] for name in ("stream", "seal", "ranges")
         )
+        same_epoch = scale.value == other.value
+        if same_epoch and scale.arguments["stream"] == other.arguments["stream"] and not same:
+            raise Violation("two scales make two epochs", f"{scale}; {other}")
         if same and scale.value != other.value:
             raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")
+
+
+def _repeated(again: Recorded, scales: Sequence[Recorded], calls: Sequence[Recorded]) -> None:
+    """Who repeats a scale at once is not refused because of it."""
+    if again.error not in ("ScaleConflict", "NoSuchSegment") or "seal" not in again.arguments:
+        return
+    for scale in scales:
+        same = all(
+            scale.arguments[name] == again.arguments[name] for name in ("stream", "seal", "ranges")
+        )
+        between = (
+            call
+            for call in of(calls, *_CHANGES)
+            if call is not scale
+            and call.arguments.get("stream", again.arguments["stream"]) == again.arguments["stream"]
+            and call.may_have_happened
+            and not call.before(scale)
+            and call.began < (again.ended or 0)
+        )
+        if same and scale.before(again) and not any(between):
+            raise Violation("a scale that is repeated finds its own epoch", f"{scale}; {again}")

@@ -38,15 +38,22 @@ def check(calls: Sequence[Recorded]) -> None:
 
 def _in_order(calls: Sequence[Recorded], stream: StreamHistory) -> None:
     """Of two transactions, the second of which was not asked for before the first was decided, no
-    read shows the second alone, nor an event of a key from it before one from the first."""
+    read shows the second alone, nor an event of a key from it before one from the first. A second
+    one that is an append waits for no decision: it comes after what was visible."""
     began: dict[str, int] = {}
     decided: dict[str, int] = {}
+    visible: dict[str, int] = {}
+    appended: set[str] = set()
     for call in of(calls, "commit"):
         name = call.arguments["transaction"]
         if call.may_have_happened:
             began[name] = min(call.began, began.get(name, call.began))
+        if call.arguments.get("append", False):
+            appended.add(name)
         if call.ok and call.ended is not None:
             decided[name] = min(call.ended, decided.get(name, call.ended))
+            if call.arguments.get("wait", True):
+                visible[name] = min(call.ended, visible.get(name, call.ended))
     for read in stream.reads:
         places: dict[str, dict[str | None, list[int]]] = {}
         for number, seen in enumerate(read.seen):
@@ -56,9 +63,10 @@ def _in_order(calls: Sequence[Recorded], stream: StreamHistory) -> None:
                 keys.setdefault(tried.key, []).append(number)
         is_whole = read.to_the_tail and read.is_whole(stream.layout)
         mine = {tried.transaction for tried in stream.tried.values()}
-        for first, line in decided.items():
+        for first in filter(mine.__contains__, decided):
             for second, keys in places.items():
-                if first == second or first not in mine or began[second] < line:
+                line = (visible if second in appended else decided).get(first)
+                if first == second or line is None or began[second] < line:
                     continue
                 if first not in places and is_whole:
                     raise Violation(

@@ -60,7 +60,7 @@ def nameless_writer(rounds: int) -> Body:
         writing = None
         while state.setdefault("round", 0) < rounds:
             state["round"] += 1
-            if draw.random() < 0.2:
+            if draw.random() < 0.25:
                 life.pause_soon()
             if writing is None:
                 writer = life.until_it_works(life.manager().stream(life.stream).create_writer)
@@ -113,6 +113,8 @@ def named_writer(writer_id: str, events: int) -> Body:
                     is_good = is_good and writing.write(
                         [[KEYS[number % 3], f"{writer_id}-{number}"]]
                     )
+                    if draw.random() < 0.2:  # then it is another batch, beside those in flight
+                        life.wait(0.05)
                 is_good = writing.settle() and is_good
                 life.wait(draw.choice((0.0, 0.05, 2.0)))
             if is_good:

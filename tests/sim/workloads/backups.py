@@ -59,12 +59,12 @@ def read_copy(life: Life, target: str, copy: str, name: str) -> None:
         with life.package.StreamManager(target) as manager:
             stream = manager.stream(name)
             head = stream.head()
-            return head, list(stream.create_reader().events(head))
+            return head, list(stream.create_reader().events(head)), stream.transactions()
 
     def told(found: Any) -> Any:
-        head, events = found
+        head, events, waiting = found
         rows = [[str(e.segment_id), e.offset, e.routing_key, text_of(e.data)] for e in events]
-        return {"from": cut_of(head), "events": rows}
+        return {"from": cut_of(head), "events": rows, "open": len(waiting)}
 
     life.call("read_copy", read, told=told, copy=copy, stream=name)
 

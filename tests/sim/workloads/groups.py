@@ -27,7 +27,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 "ConfigMismatch",
             )
         life.made.add(life.group)
-        group = manager.reader_group(life.group)
+        group = life.until_it_works(lambda: manager.reader_group(life.group))
         until = life.now() + int(seconds * 1e9)
         while life.now() < until:
             reader_id = f"r{draw.randint(1, 4)}"  # perhaps another one's that has expired
@@ -55,6 +55,8 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
 def _read(life: Life, reader: Any, reader_id: str, until: int, acknowledge: str) -> None:
     who = {"group": life.group, "reader": reader_id}
     draw = life.source
+    if acknowledge == "checkpoint" and draw.random() < 0.3:
+        life.strike_soon(30.0)  # then nobody may miss what it has buffered
     while life.now() < until:
         is_done, found = life.call(
             "next",
@@ -93,7 +95,8 @@ def _in_transactions(
 ) -> None:
     """Read and acknowledge by transactions that write one event for each that was read.
 
-    After one that read nothing it waits for ``pause`` seconds.
+    With a ``pause`` it commits all of them, and waits for so many seconds after one that read
+    nothing; else it aborts some, also after a commit that failed, and may die amid a commit.
     """
     who, draw, state = {"group": life.group, "reader": reader_id}, life.source, life.state
     writer = None
@@ -131,8 +134,12 @@ def _in_transactions(
             is_good = False
         if staged:
             life.call("stage", lambda: None, transaction=name, streams={life.other: staged})
-        if is_good and draw.random() < 0.8:
-            life.call("commit", transaction.commit, transaction=name, reads=reads)
+        if is_good and (pause or draw.random() < 0.8):
+            if reads and not pause and draw.random() < 0.15:
+                life.strike_soon(0.3)
+            is_done, _ = life.call("commit", transaction.commit, transaction=name, reads=reads)
+            if not is_done and draw.random() < 0.5:
+                life.call("abort", transaction.abort, transaction=name)
         else:
             life.call("abort", transaction.abort, transaction=name)
         life.wait(draw.choice((0.0, 0.5)) if reads else pause or 0.3)
@@ -142,7 +149,7 @@ def _in_transactions(
 
 def drain(life: Life, acknowledge: str) -> None:
     """Read all that the group owes, when all is calm; then again from a checkpoint of before."""
-    group = life.manager().reader_group(life.group)
+    group = life.until_it_works(lambda: life.manager().reader_group(life.group))
     _drain(life, group, acknowledge, "drain")
     checkpoint = life.until_it_works(group.last_checkpoint)
     if checkpoint is None or life.source.random() < 0.5:
@@ -192,6 +199,14 @@ def _told(stream: str, found: Any) -> Any:
     return {"stream": stream, "position": position_of(event), "event": text_of(event.data)}
 
 
+def _cuts(life: Life) -> Any:
+    """Ask for the positions of all readers, without markers."""
+    try:
+        return life.manager().reader_group(life.group).generate_stream_cuts().result(30.0)
+    except TimeoutError:
+        raise life.errors.CheckpointFailed("it took too long") from None
+
+
 def checkpointer(rounds: int) -> Body:
     """Return a program that asks the group for checkpoints, and changes it now and then."""
 
@@ -213,6 +228,8 @@ def checkpointer(rounds: int) -> Body:
                 return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
 
             life.call("checkpoint", checkpoint, told=told, group=life.group, name=name)
+            if life.source.random() < 0.4:
+                life.call("stream_cuts", partial(_cuts, life), told=told, group=life.group)
             if life.changes_groups and life.source.random() < 0.25:
                 interval = life.source.choice(("5 s", "20 s", None))
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, record_segments, stream_of
+from tests.sim.workloads.common import cut_of, read_all, record_segments, stream_of
 
 
 def scaler(rounds: int) -> Body:
@@ -47,6 +47,9 @@ def scaler(rounds: int) -> Body:
             if draw.random() < 0.4:
                 asked()
             record_segments(life)
+            if draw.random() < 0.4:  # what comes late into a sealed segment is not in it
+                life.wait(draw.choice((0.0, 2.0)))
+                read_all(life)
 
     return body
 
@@ -92,8 +95,10 @@ def upkeep(rounds: int) -> Body:
             "sweep_transactions": stream.sweep_transactions,
         }
         for _ in range(rounds):
-            life.wait(draw.choice((0.5, 0.5, 5.0, 60.0, 600.0)))
+            life.wait(draw.choice((0.5, 0.5, 5.0, 20.0, 60.0, 600.0)))
             name = draw.choice(("compact", *kinds))
+            if draw.random() < 0.35:  # then another one overtakes it
+                life.pause_soon()
             life.call(name, kinds[name], stream=life.stream)
 
     return body

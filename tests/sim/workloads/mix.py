@@ -31,12 +31,19 @@ _COMPANY = {
     "t": "sm", "j": "jrm", "h": "ia", "i": "h", "B": "ax",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""
+_TOGETHER = (
+    *("ggpns", "ggpsn", "gggps", "ggpny", "ggny", "ggpn"),
+    *("qqyn", "qqqyn", "jjr", "jjj", "jjt", "kkl", "kll", "kkll"),
+    *("mmnn", "mmw", "hi", "hhi", "hhii", "atm", "nnrs", "wwns"),
+)
+"""Situations that are rare where each program is drawn by itself: two that do the same at once, and
+all that one promise needs."""
 
 
 def play(world: World) -> None:
     """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
-    acknowledge = draw.choice(("next", "next", "checkpoint", "transaction"))
+    acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
     catalog: dict[str, Maker] = {
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
         "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
@@ -47,7 +54,7 @@ def play(world: World) -> None:
         "s": lambda: layouts.scaler(draw.randint(1, 4)),
         "x": lambda: layouts.truncator(draw.randint(1, 3)),
         "m": lambda: layouts.upkeep(draw.randint(1, 4)),
-        "q": lambda: retention.subscriber(draw.randint(2, 4)),
+        "q": lambda: retention.subscriber(draw.randint(3, 5)),
         "y": lambda: retention.retainer(draw.randint(2, 4)),
         "t": lambda: transactions.transactional_writer(4, draw.choice((None, "tid"))),
         "j": lambda: transactions.joint_writer(3),
@@ -67,11 +74,14 @@ def play(world: World) -> None:
         "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
     hosts = [world.host() for _ in range(2)]
-    first = draw.choice(("n", "w", "t", "k"))
-    names = [first, *draw.choices(list(catalog), k=draw.randint(1, 3))]
-    for name, others in _COMPANY.items():
-        if name in names:
-            names += others
+    if draw.random() < 0.6:
+        names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
+    else:
+        first = draw.choice(("n", "w", "t", "k"))
+        names = [first, *draw.choices(list(catalog), k=draw.randint(1, 3))]
+        for name, others in _COMPANY.items():
+            if name in names:
+                names += others
     names = list(world.plan.programs or names)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):

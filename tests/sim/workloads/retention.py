@@ -15,14 +15,19 @@ def subscriber(rounds: int) -> Body:
     def body(life: Life) -> None:
         stream, draw, name = stream_of(life), life.source, life.author
         who = {"stream": life.stream, "subscriber": name}
+        life.wait(draw.choice((0.0, 0.0, 5.0, 15.0)))  # others may have released by then
         while not life.call("subscribe", partial(stream.subscribe, name), **who)[0]:
             life.wait(1.0)
         older = None
         for _ in range(rounds):
             life.wait(draw.choice((0.2, 3.0, 10.0)))
-            cut = older if older and draw.random() < 0.3 else life.until_it_works(stream.tail)
+            cut = older if older and draw.random() < 0.4 else life.until_it_works(stream.tail)
             older = older or cut
             life.call("release", partial(stream.publish, name, cut), **who, cut=cut_of(cut))
+            if draw.random() < 0.15:
+                life.call("unsubscribe", partial(stream.unsubscribe, name), **who)
+                while not life.call("subscribe", partial(stream.subscribe, name), **who)[0]:
+                    life.wait(1.0)
         if draw.random() < 0.3:
             life.call("unsubscribe", partial(stream.unsubscribe, name), **who)
 
@@ -41,6 +46,8 @@ def retainer(rounds: int) -> Body:
 
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 5.0, 20.0)))
+            if draw.random() < 0.3:  # whoever subscribes then comes between decision and commit
+                life.pause_soon()
             life.call("retain", run, told=cut_of, stream=life.stream)
 
     return body

@@ -36,10 +36,16 @@ def table_user(rounds: int) -> Body:
         table, draw, state = _table(life), life.source, life.state
         updates = life.module("key_value.updates")
         known: dict[str, Any] = {}
-        for _ in range(rounds):
+        kinds = ["update", "update", "get", "scan", "put"]
+        if life.has_long_waits:  # then there are changes after a fold, too
+            kinds += ["scan", "get"]
+            rounds_left = rounds + 8
+        else:
+            rounds_left = rounds
+        for _ in range(rounds_left):
             life.wait(draw.choice((0.0, 0.3, 2.0, 250.0 if life.has_long_waits else 0.3)))
             state["value"] = state.setdefault("value", 0) + 1
-            kind = draw.choice(("update", "update", "get", "scan", "put"))
+            kind = draw.choice(kinds)
             if kind == "get":
                 keys, fresh = draw.sample(KEYS, 2), draw.random() < 0.6
                 is_done, found = life.call(
@@ -82,7 +88,7 @@ def table_user(rounds: int) -> Body:
                     if entry is None:
                         changes.append({"key": key, "value": value, "expected": "absent"})
                         steps.append(updates.TableInsert(key, value))
-                    elif draw.random() < 0.2:
+                    elif draw.random() < 0.25:
                         changes.append(
                             {"key": key, "value": None, "expected": _version(entry.version)}
                         )
@@ -116,6 +122,8 @@ def folder(rounds: int) -> Body:
         manager = life.manager()
         for _ in range(rounds):
             life.wait(life.source.choice((200.0, 650.0)))
+            if life.source.random() < 0.3:  # then another fold may come first
+                life.pause_soon()
             life.call(
                 "maintain",
                 lambda: manager.maintain(kinds=("folding", "retention", "sweeping"), full=True),

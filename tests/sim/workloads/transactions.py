@@ -107,6 +107,8 @@ def _play(
     elif len(streams) == 1 and draw.random() < 0.5:
         _decide(life, transaction, name, other)
     else:
+        if len(streams) > 1 and draw.random() < 0.4:  # others find it decided, and not carried out
+            draw.choice((life.pause_soon, partial(life.strike_soon, 0.5)))()
         is_done, _ = life.call("commit", transaction.commit, transaction=name)
         if not is_done:
             _after_unknown(life, transaction, name, write, streams)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pravega_spark.engine.store.memory import MemoryStore
-from pravega_spark.engine.stream.archived_records import archive_folder, find_writer
+from pravega_spark.engine.stream.archived_records import find_writer
 from pravega_spark.engine.writing.identity import (
     BatchOrigin,
     BatchSource,
@@ -16,8 +16,6 @@ from pravega_spark.engine.writing.identity import (
 )
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.backup_world import World, copy_objects, manager_of, stream_of
-from tests.harness.failpoints import at_failpoint
-from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import write
 
 
@@ -51,19 +49,6 @@ def test_backup_knows_writers_with_archived_records() -> None:
     record = open_session(stream_of(copy), 1, "w")
     assert (record.session, record.last, record.note) == (2, 3, "note")
     assert write(stream_of(copy), [("k", b"x")], NumberedBatch("query", 7)).duplicate
-
-
-def test_backup_that_goes_on_takes_no_record_of_an_earlier_root_at_its_url() -> None:
-    world, copy = swept(), MemoryStore()
-    with at_failpoint("backup.log", kill), pytest.raises(Killed):
-        world.manager.backup(copy.url, "s/t")
-    archive = archive_folder("s/t/events")
-    keys = [entry.key for entry in world.store.list(archive)]
-    assert keys
-    for key in keys:
-        copy.put(key, b"of the root that was there before")
-    world.manager.backup(copy.url, "s/t")
-    assert [copy.get(key) for key in keys] == [world.store.get(key) for key in keys]
 
 
 def test_archives_backups_and_restores_keep_where_a_batch_came_from() -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pravega_spark.backup.copy import TableCopier
+from pravega_spark.backup.copy import CopyUpdate, TableCopier
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import Pin, VersionAges, pin, pins, release, release_expired
 from pravega_spark.engine.state.settings_table import SettingsTable
 from pravega_spark.engine.state.state_table import TableChange
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
@@ -43,7 +43,8 @@ from tests.harness.backup_world import (
     numbers,
     stream_of,
 )
-from tests.harness.failpoints import at_failpoint
+from tests.harness.failpoints import at_each_visit, at_failpoint
+from tests.harness.late_requests import requests_to
 from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import all_events, scale, write
 from tests.harness.small_tables import clean, versions
@@ -105,22 +106,115 @@ def test_copy_is_an_independent_root_with_streams_and_groups() -> None:
     assert opened.create_scope("other")
 
 
-def test_request_to_delete_that_lands_after_a_backup_takes_nothing_of_it_away(
+def copier_to(copy: Store, world: World) -> TableCopier:
+    """Return what copies tables of a world to an empty store."""
+    given = world.store, copy, "b", "", world.runtime, lambda: None
+    held = CopyUpdate(*given, is_open=False, is_continued=False)
+    return TableCopier(copy, "b", HOUR_MS, bool, held)
+
+
+def test_requests_to_delete_that_land_after_a_backup_take_nothing_of_it_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A bucket may carry it out again long after its process has given it up and repeated it."""
-    world, copy, asked = World(), MemoryStore(), list[str]()
-    delete = MemoryStore.delete
-
-    def deleted(store: MemoryStore, keys: Iterable[str]) -> None:
-        keys = list(keys)
-        asked.extend(keys if store.url == copy.url else [])
-        delete(store, keys)
-
-    monkeypatch.setattr(MemoryStore, "delete", deleted)
+    world, copy = World(), MemoryStore()
+    asked = requests_to(copy, monkeypatch, "delete")
     world.manager.backup(copy.url)
-    delete(copy, asked)
+    for request in list(asked):
+        request()
     assert events_in(copy) == numbers(10)
+
+
+@pytest.mark.parametrize("name", ["", "s/t"])
+@pytest.mark.parametrize(
+    ("first", "point"),
+    [
+        *(("", point) for point in ("pinned", "file", "files", "log", "table", "marker")),
+        *(("marker", point) for point in ("pinned", "leading", "led-up", "prepared", "applied")),
+    ],
+)
+def test_requests_of_killed_backups_that_land_after_the_last_one_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, first: str, point: str, name: str
+) -> None:
+    world, copy = World(), MemoryStore()
+    written = requests_to(copy, monkeypatch, "put", "put_if_absent")
+    deleted = requests_to(copy, monkeypatch, "delete")
+    if first:
+        with at_failpoint(f"backup.{first}", kill), pytest.raises(Killed):
+            world.manager.backup(copy.url, name)
+    visits, of_killed, is_killed = 0, 0, True
+    while is_killed:
+        visits, of_killed = visits + 1, len(written)
+        world.grow(2)
+        with at_each_visit(f"backup.{point}", kill_at_visit(visits)):
+            try:
+                world.manager.backup(copy.url, name)
+                is_killed = False
+            except Killed:
+                pass
+    assert visits > 1, "the point was never reached"
+    copied = events_in(copy)
+    assert copied == events_in(world.store)
+    for request in [*reversed(written[:of_killed]), *deleted]:
+        request()
+    assert events_in(copy) == copied
+    world.grow(1)
+    world.manager.backup(copy.url, name, update=True)
+    assert events_in(copy) == events_in(world.store)
+    assert not manager_of(copy).restore().failed
+    assert events_in(copy) == events_in(world.store)
+
+
+def live_files(store: Store) -> set[str]:
+    stream = stream_of(store)
+    stream.view()
+    with stream.log.files() as files:
+        return {add.path for add in files.all()}
+
+
+@pytest.mark.parametrize("is_update", [False, True])
+@pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("table", ["s/t/events", "_settings"])
+def test_last_commit_of_a_killed_run_lands_amid_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, table: str, nth: int, *, is_update: bool
+) -> None:
+    world, copy, held, seen = World(), MemoryStore(), list[Callable[[], object]](), 0
+    world.manager.update_settings(maintain="auto")
+    if is_update:
+        world.manager.backup(copy.url)
+        world.grow(3)
+        world.manager.update_settings(retain="3 days")
+        world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 3}))
+    create, folder = MemoryStore.put_if_absent, f"{table}/_delta_log/"
+    kind = b"SET SETTINGS" if table == "_settings" else b"BACKUP"
+
+    def sent(store: MemoryStore, key: str, data: bytes, **options: Any) -> PutOutcome:
+        nonlocal seen
+        if store.url == copy.url and key.startswith(folder):
+            is_last = kind in data and (b'"add"' in data or not is_update or kind != b"BACKUP")
+            if is_last and not held:
+                held.append(lambda: create(store, key, data, **options))
+                raise Killed
+            seen += bool(held)
+            if seen == nth:
+                held[0]()
+        return create(store, key, data, **options)
+
+    monkeypatch.setattr(MemoryStore, "put_if_absent", sent)
+    with pytest.raises(Killed):
+        world.manager.backup(copy.url, update=is_update)
+    world.grow(3)
+    world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 14}))
+    world.manager.update_settings(retain="4 days")
+    seen = 0
+    try:
+        world.manager.backup(copy.url, update=is_update)
+    except TooBusy:
+        world.manager.backup(copy.url, update=is_update)
+    held[0]()
+    assert events_in(copy) == events_in(world.store)
+    assert live_files(copy) == live_files(world.store)
+    assert manager_of(copy).settings().summary() == "retain=4 days (root)"
+    world.manager.backup(copy.url, update=True)
 
 
 def test_copy_holds_the_events_up_to_its_version_during_concurrent_writes() -> None:
@@ -352,7 +446,7 @@ def test_deleted_stream_whose_log_is_cut_during_its_backup_is_copied() -> None:
 
     failpoints.register("backup.files", sweep)
     try:
-        done = TableCopier(copy, "b", HOUR_MS, lambda: None, bool).copy(log)
+        done = copier_to(copy, world).copy(log)
     finally:
         failpoints.register("backup.files", None)
     assert done.is_deleted
@@ -386,7 +480,7 @@ def test_damage_ends_a_backup_even_of_a_deleted_stream() -> None:
     assert head is not None
     world.store.delete([log.reader.key(head.version)])
     with pytest.raises(CorruptLog):
-        TableCopier(MemoryStore(), "b", HOUR_MS, lambda: None, bool).copy(log)
+        copier_to(MemoryStore(), world).copy(log)
 
 
 def test_a_file_of_the_source_that_was_cut_ends_the_backup_with_its_name() -> None:
@@ -394,7 +488,7 @@ def test_a_file_of_the_source_that_was_cut_ends_the_backup_with_its_name() -> No
     (cut, *_) = [e for e in world.store.list("s/t/events/data") if e.key.endswith(".parquet")]
     world.store.put(cut.key, world.store.get(cut.key)[:-1])
     with pytest.raises(DataLoss, match=f"{cut.key.rpartition('/')[2]} has {cut.size - 1} bytes"):
-        TableCopier(MemoryStore(), "b", HOUR_MS, lambda: None, bool).copy(world.stream.log)
+        copier_to(MemoryStore(), world).copy(world.stream.log)
 
 
 def test_run_releases_only_its_own_pin() -> None:
@@ -497,13 +591,46 @@ def test_copy_of_many_chunks_after_a_clean_up_of_the_log() -> None:
     assert len(all_events(stream_of(copy))) == 1_200
 
 
-def test_copy_keeps_nothing_of_an_earlier_root_at_the_same_url() -> None:
+@pytest.mark.parametrize("point", ["backup.files", "backup.log", "backup.table", "backup.marker"])
+def test_copy_of_an_earlier_root_at_the_same_url_is_not_completed(point: str) -> None:
     world, copy = World(commits=20), MemoryStore()
-    with at_failpoint("backup.log", kill), pytest.raises(Killed):
+    with at_failpoint(point, kill), pytest.raises(Killed):
         world.manager.backup(copy.url, "s/t")
     world.store.delete([entry.key for entry in world.store.list("")])
-    World(0, reopen(world.store)).manager.backup(copy.url, "s/t")
-    assert events_in(copy) == []
+    again = World(30, reopen(world.store))
+    if point == "backup.files":  # it holds files alone, which the new root does not name
+        again.manager.backup(copy.url, "s/t")
+        assert events_in(copy) == numbers(60)
+        return
+    with pytest.raises(IllegalState, match="s/t/events is another table than the one that was"):
+        again.manager.backup(copy.url, "s/t")
+
+
+def test_files_of_a_stream_that_the_source_has_lost_are_deleted_and_no_files_of_others() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/a")
+    with world.manager.create_writer("s/a") as writer:
+        writer.write_event(b"x").result()
+    with at_each_visit("backup.files", kill_at_visit(2)), pytest.raises(Killed):
+        world.manager.backup(copy.url)
+    assert copy.list("s/a/events/data")
+    foreign = ("readme.txt", "photos/may/1.jpg", "s/notes.txt", "s/a/data/notes.txt")
+    for key in foreign:
+        copy.put(key, b"own")
+    world.store.delete([entry.key for entry in world.store.list("s/a")])
+    assert manager_of(world.store).backup(copy.url).missing == ("s/a",)
+    assert copy.list("s/a/events") == []
+    assert [copy.get(key) for key in foreign] == [b"own"] * 4
+
+
+def test_copy_of_a_part_of_a_table_that_the_source_has_lost_is_not_completed() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/a")
+    with at_each_visit("backup.log", kill_at_visit(2)), pytest.raises(Killed):
+        world.manager.backup(copy.url)
+    world.store.delete([entry.key for entry in world.store.list("s/a")])
+    with pytest.raises(IllegalState, match=r"s/a/events holds a part of a table that the source"):
+        manager_of(world.store).backup(copy.url)
 
 
 @pytest.mark.parametrize("made", ["nothing", "no scope", "no marker"])
@@ -645,7 +772,7 @@ def test_a_backup_that_is_run_again_removes_what_was_deleted_since(name: str) ->
         source.delete_scope("gone", recursive=True)
     done = source.backup(copy.url, name)
     assert done.versions.keys() == {"s/t"}
-    assert [entry.key for entry in copy.list("") if "gone" in entry.key] == []
+    assert [e.key for e in copy.list("") if "gone/events/data" in e.key] == []
     for _ in range(2):
         opened = manager_of(copy)
         assert opened.list_scopes() == ["s"]

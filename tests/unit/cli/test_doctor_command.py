@@ -18,7 +18,8 @@ from pravega_spark.spark.jvm_start import Java
 
 
 @pytest.fixture(autouse=True)
-def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_root_and_no_python_of_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)  # the doctor starts it
     monkeypatch.delenv("PRAVEGA_SPARK_ROOT", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
 

@@ -43,6 +43,7 @@ from tests.harness.fault_plans import Rule
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_streams import all_events, make_stream, reopen, scale, write
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 TARGET = 16 << 10
 OPTIONS = CompactionOptions(root={"compact_target": TARGET})
@@ -123,7 +124,8 @@ def merge_without_reading(stream: StreamLog, plan: CompactionPlan) -> None:
         assert commit_merged(stream, [found]).ranges == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(3, 50)))
 def test_a_plan_with_a_record_is_the_plan_from_all_chunks(seed: int) -> None:
     chance, stream, planned = random.Random(seed), made(), 0
     absent_chunks(stream, [1_000])

@@ -16,6 +16,7 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.segments import END, NOT_REACHED, KeyRange, StreamCut
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.tiers import sized
 
 S = "s/t"
 WHOLE = KeyRange(0.0, 1.0)
@@ -76,7 +77,8 @@ def one_by_one(view: StreamView, cuts: list[StreamCut]) -> LocatedCut:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(12, 500)))
 def test_joined_positions_are_the_furthest_of_every_key(manager: StreamManager, seed: int) -> None:
     chance = random.Random(seed)
     write(manager, 12)

@@ -18,6 +18,7 @@ from pravega_spark.manager import StreamManager, root_of
 from pravega_spark.txn.transaction import Transaction
 from pravega_spark.values.segments import END, EventPointer
 from tests.harness.fake_runtime import FakeRuntime, manager_of
+from tests.harness.tiers import sized
 
 S = "s/t"
 STEPS = 60
@@ -141,7 +142,8 @@ class History:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(4, 100)))
 def test_watermarks_never_go_back_and_hold_what_was_noted(seed: int) -> None:
     runtime = FakeRuntime()
     manager = manager_of(runtime)

@@ -142,7 +142,7 @@ def test_many_streams_are_all_done_in_shares_of_several_processes(
     manager = manager_of(store, clock)
     for scope in ("a", "b", "c"):
         manager.create_scope(scope)
-        for number in range(100):
+        for number in range(40):
             manager.create_stream(f"{scope}/t{number}")
     done = list[tuple[str, MaintenanceKind]]()
 
@@ -151,7 +151,7 @@ def test_many_streams_are_all_done_in_shares_of_several_processes(
             done.append((name, kind))
         return {}
 
-    pace = SharePace(streams=50)
+    pace = SharePace(streams=20)
     several = [shares_of(store, clock, pace) for _ in range(3)]
     for shares in several:
         monkeypatch.setattr(shares._streams, "maintain", maintain)
@@ -159,11 +159,11 @@ def test_many_streams_are_all_done_in_shares_of_several_processes(
     for number in range(6 * SHARES):
         before = len(done)
         assert several[number % 3].wake_up() < AUTO_WAKE_SECONDS
-        assert len(done) - before in {50 * kinds for kinds in runs}
+        assert len(done) - before in {20 * kinds for kinds in runs}
     for kind in MaintenanceKind:
-        assert finished(store, clock, kind).streams == 300
-    assert len(done) == len(set(done)) == 300 * sum(runs)
-    assert len({name for name, _ in done}) == 300
+        assert finished(store, clock, kind).streams == 120
+    assert len(done) == len(set(done)) == 120 * sum(runs)
+    assert len({name for name, _ in done}) == 120
     assert several[0].wake_up() >= AUTO_WAKE_SECONDS / 2
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from bench.cases.maintained_appends import TURN_SECONDS, appends_in_turn, idle_calls
+from tests.harness.tiers import only_long
 
 
 @pytest.mark.check
@@ -22,7 +23,8 @@ def test_process_in_a_root_that_another_one_maintains_makes_few_calls() -> None:
     assert idle_calls(1, is_alone=False) < 600
 
 
-@pytest.mark.check
+@pytest.mark.long
+@only_long("the hours above count the calls of an idle process, `make bench` those beside appends")
 def test_maintenance_beside_appends_costs_less_than_a_call_for_each_at_one_a_second() -> None:
     """About 0.4, by where the head is between two states; a sweep that reads each commit, 1.4."""
     (beside,), (alone,) = appends_in_turn(1, TURN_SECONDS, 1)

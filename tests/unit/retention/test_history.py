@@ -33,6 +33,7 @@ from tests.harness import stream_cuts as cuts
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import reopen, scale, write
 from tests.harness.stream_cuts import lower_bound_of, raised
+from tests.harness.tiers import sized
 
 POLICIES = [
     None,
@@ -212,7 +213,8 @@ def bytes_before_head(view: StreamView) -> int:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(8, 100)))
 def test_promises_hold_at_every_version_of_a_random_history(seed: int) -> None:
     history = History(seed)
     for _ in range(60):

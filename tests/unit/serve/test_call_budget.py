@@ -22,8 +22,9 @@ from tests.harness.counted_store import CountedRoot
 from tests.harness.tiers import sized
 from tests.harness.web_world import web_client
 
-SIZES = ((30, 50), (sized(150, 300), sized(250, 500)))
+SIZES = ((sized(10, 30), sized(20, 50)), (sized(20, 300), sized(190, 500)))
 """Groups and streams of two roots: a poll looks at all of the small one, at a part of the other."""
+assert sum(SIZES[0]) < LOOKS < sum(SIZES[1])
 LISTS = ("/api/groups?limit=200", "/api/streams", "/api/overview")
 
 

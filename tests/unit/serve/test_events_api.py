@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from tests.harness.fake_runtime import SkippingRuntime
 from tests.harness.file_kms import MasterKeys
 from tests.harness.large_streams import lower_limits
 from tests.harness.lively_root import HOSTILE, make_lively_root
+from tests.harness.tiers import sized
 from tests.harness.web_world import new_manager, web_client
 
 FLIGHTS = "nyc/flights"
@@ -92,6 +94,13 @@ def stream_of(events: int, segments: int = 1, **configuration: Any) -> StreamMan
     return manager
 
 
+@pytest.fixture(scope="module")
+def of_three() -> Iterator[TestClient]:
+    """A client of a root whose stream nyc/f has three events; no test changes it."""
+    with web_client(stream_of(3)) as opened:
+        yield opened
+
+
 # ------------------------------------------------------------------------------------------ pages
 
 
@@ -121,13 +130,14 @@ def test_the_events_of_a_key_are_in_their_order_through_splits_and_merges(
 
 
 @pytest.mark.parametrize("query", [{}, {"segment": "0#0"}, {"key": "key-1"}, {"contains": "event"}])
-def test_the_oldest_events_are_those_of_the_head_without_a_position(query: dict[str, str]) -> None:
-    with web_client(stream_of(3)) as client:
-        oldest = get(client, EVENTS, order="oldest", **query)["events"]
-        assert oldest == get(client, EVENTS, order="oldest", at="head", **query)["events"]
-        assert oldest[0]["offset"] == (1 if "key" in query else 0)
-        newest = get(client, EVENTS, **query)["events"]
-        assert [one["offset"] for one in newest] == [one["offset"] for one in reversed(oldest)]
+def test_the_oldest_events_are_those_of_the_head_without_a_position(
+    of_three: TestClient, query: dict[str, str]
+) -> None:
+    oldest = get(of_three, EVENTS, order="oldest", **query)["events"]
+    assert oldest == get(of_three, EVENTS, order="oldest", at="head", **query)["events"]
+    assert oldest[0]["offset"] == (1 if "key" in query else 0)
+    newest = get(of_three, EVENTS, **query)["events"]
+    assert [one["offset"] for one in newest] == [one["offset"] for one in reversed(oldest)]
 
 
 def test_a_position_is_a_cut_that_readers_take_and_pages_turn_around_at(
@@ -223,10 +233,11 @@ def test_the_last_events_are_those_of_any_segment_and_are_computed_once_for_a_ve
         ({"time_ms": "yesterday"}, "InvalidInput"),
     ],
 )
-def test_what_no_page_can_be_is_refused_with_its_reason(query: dict[str, Any], kind: str) -> None:
-    with web_client(stream_of(3)) as client:
-        status, found, _ = refused(client, EVENTS, **query)
-        assert (status, found) == (404 if kind.startswith("NoSuch") else 400, kind)
+def test_what_no_page_can_be_is_refused_with_its_reason(
+    of_three: TestClient, query: dict[str, Any], kind: str
+) -> None:
+    status, found, _ = refused(of_three, EVENTS, **query)
+    assert (status, found) == (404 if kind.startswith("NoSuch") else 400, kind)
 
 
 def test_a_stream_of_very_many_segments_asks_for_a_segment_or_a_key() -> None:
@@ -304,15 +315,13 @@ def test_a_search_ends_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(walk(client, "nyc/f", "oldest", contains="none")) == 3
 
 
-@pytest.mark.parametrize("query", [{"contains": "none"}, {}, {"key": "key-7"}])
-def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
-    monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
-) -> None:
-    monkeypatch.setattr(serve_events, "SEARCH_BUDGET", (64, 1 << 30, 600.0))
-
-    def cost(commits: int) -> tuple[int, int]:
-        store = MemoryStore()
-        manager = manager_over(store)
+@pytest.fixture(scope="module")
+def short_and_long() -> list[MemoryStore]:
+    """The stream nyc/f, after few commits and after many."""
+    stores = []
+    for commits in (80, sized(320, 800)):
+        stores.append(MemoryStore())
+        manager = manager_over(stores[-1])
         manager.create_scope("nyc")
         manager.create_stream("nyc/f", StreamConfiguration(ScalingPolicy.fixed(5)))
         with manager.create_writer("nyc/f") as writer:
@@ -320,6 +329,17 @@ def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
                 for number in range(20):
                     writer.write_event(f"event {commit}", f"key-{number}")
                 writer.flush()
+    return stores
+
+
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("query", [{"contains": "none"}, {}, {"key": "key-7"}])
+def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
+    monkeypatch: pytest.MonkeyPatch, short_and_long: list[MemoryStore], query: dict[str, str]
+) -> None:
+    monkeypatch.setattr(serve_events, "SEARCH_BUDGET", (64, 1 << 30, 600.0))
+
+    def cost(store: MemoryStore) -> tuple[int, int]:
         counted = CountedChunks(store)
         with web_client(manager_over(counted)) as client:
             get(client, "/api/streams/nyc/f")
@@ -328,7 +348,7 @@ def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
             assert page["looked"]["events"] > 0
             return counted.gets()
 
-    few, many = cost(80), cost(800)
+    few, many = map(cost, short_and_long)
     assert few[0] > 0
     assert many[0] <= few[0] + 4
     assert many[1] <= few[1] * 1.2
@@ -557,22 +577,23 @@ def spoil(store: Store, key: str) -> None:
     ("change", "kind"),
     [(spoil, "CorruptChunk"), (lambda store, key: store.delete([key]), "DataLoss")],
 )
-@pytest.mark.parametrize("order", ["newest", "oldest"])
-@pytest.mark.parametrize("query", [{}, {"contains": "event"}])
 def test_a_chunk_that_cannot_be_read_is_said_and_the_rest_is_there(
-    change: Callable[[Store, str], None], kind: str, order: str, query: dict[str, str]
+    change: Callable[[Store, str], None], kind: str
 ) -> None:
     manager = stream_of(9)
     damage(manager, change, 4)
+    queries: list[dict[str, str]] = [{}, {"contains": "event"}]
     with web_client(manager) as client:
-        pages = walk(client, "nyc/f", order, limit=4, **query)
-        offsets = [event["offset"] for page in pages for event in page["events"]]
-        assert sorted(offsets) == [0, 1, 2, 3, 5, 6, 7, 8]
-        (lost,) = [lost for page in pages for lost in page["lost"]]
-        assert (lost["segment"], lost["start"], lost["end"], lost["type"]) == ("0#0", 4, 5, kind)
-        assert "Restore" in lost["message"] or "restore" in lost["message"]
-        looked = [(page["looked"]["events"], page["looked"]["lost"]) for page in pages]
-        assert [sum(counts) for counts in zip(*looked, strict=True)] == [8, 1]
+        for order, query in itertools.product(("newest", "oldest"), queries):
+            pages = walk(client, "nyc/f", order, limit=4, **query)
+            offsets = [event["offset"] for page in pages for event in page["events"]]
+            assert sorted(offsets) == [0, 1, 2, 3, 5, 6, 7, 8]
+            (lost,) = [lost for page in pages for lost in page["lost"]]
+            assert [lost[name] for name in ("segment", "start", "end")] == ["0#0", 4, 5]
+            assert lost["type"] == kind
+            assert "Restore" in lost["message"] or "restore" in lost["message"]
+            looked = [(page["looked"]["events"], page["looked"]["lost"]) for page in pages]
+            assert [sum(counts) for counts in zip(*looked, strict=True)] == [8, 1]
         assert refused(client, "/api/streams/nyc/f/event", at="0#0=4")[:2] == (500, kind)
 
 

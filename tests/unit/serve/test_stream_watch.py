@@ -20,6 +20,7 @@ from pravega_spark.serve.watch import PAGE_READS, ROW_READS, RootWatch, StreamWa
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.folder_state import wait_for_maintenance
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import only_long, sized
 from tests.harness.web_world import web_client
 
 EVENT = b"0123456789"
@@ -42,12 +43,12 @@ class World:
         with (manager or self.manager).create_writer("nyc/f") as writer:
             writer.write_events([EVENT] * events, routing_key="a")
 
-    def write_often(self, commits: int, pause: float) -> None:
-        """Commit one event after another, with a pause in seconds before each."""
+    def write_often(self, commits: int, pause: float, events: int = 1) -> None:
+        """Commit events again and again, with a pause in seconds before each commit."""
         with self.manager.create_writer("nyc/f") as writer:
             for _ in range(commits):
                 self.clock.sleep(pause)
-                writer.write_event(EVENT, routing_key="a").result()
+                writer.write_events([EVENT] * events, routing_key="a").result()
         wait_for_maintenance()  # which writes the state files
 
     def calls(self, action: Any) -> int:
@@ -109,9 +110,10 @@ def test_a_look_at_news_reads_each_new_commit_once(world: World) -> None:
 
 
 @pytest.mark.check
-def test_a_look_far_behind_costs_the_same_after_ten_times_the_commits() -> None:
+@pytest.mark.long(slow=False)
+def test_a_look_far_behind_costs_the_same_after_many_more_commits() -> None:
     costs = []
-    for commits in (600, 5_976):  # as far behind a state file
+    for commits in (600, sized(2_136, 5_976)):  # as far behind a state file
         world = World()
         world.watch.look()
         world.write_often(commits, 0.02)
@@ -144,22 +146,26 @@ def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> Non
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_a_first_look_at_a_busy_stream_knows_the_hour_by_its_state_files(world: World) -> None:
+    commits = sized(2_400, 6_000)
+    rate = commits / 1_200
     world.clock.sleep(86_400)
-    world.write_often(6_000, 0.2)  # twenty minutes, five commits a second
+    world.write_often(commits, 1 / rate)  # for twenty minutes
     world.clock.sleep(1)
     row = world.row()
-    assert row.events_per_second == pytest.approx(5, rel=0.1)
+    assert row.events_per_second == pytest.approx(rate, rel=0.1)
     found = world.filled(HOUR_MS)
     assert None not in found.events_per_second
-    assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(6_000, rel=0.02)
-    assert sum_of(found.commits_per_second, found.times_ms) == pytest.approx(6_000, rel=0.02)
-    assert sum_of(found.bytes_per_second, found.times_ms) == pytest.approx(60_000, rel=0.02)
-    assert found.events_per_second[-17:-5] == pytest.approx([5] * 12, rel=0.1)
+    assert sum_of(found.events_per_second, found.times_ms) == pytest.approx(commits, rel=0.02)
+    assert sum_of(found.commits_per_second, found.times_ms) == pytest.approx(commits, rel=0.02)
+    assert sum_of(found.bytes_per_second, found.times_ms) == pytest.approx(10 * commits, rel=0.02)
+    assert found.events_per_second[-17:-5] == pytest.approx([rate] * 12, rel=0.1)
     assert found.events_per_second[:35] == [0] * 35
 
 
-@pytest.mark.check
+@pytest.mark.long
+@only_long("test_a_first_look_at_a_busy_stream_knows_the_hour_by_its_state_files")
 def test_the_past_of_a_busy_stream_is_read_by_few_objects() -> None:
     read = []
     for commits in (1_000, 10_000):  # in the same time
@@ -292,11 +298,12 @@ def test_commits_behind_one_of_the_future_have_their_own_times(world: World) -> 
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
     """Looks behind the watch: nothing else shows what it holds."""
     world.watch.look()
     history = world.watch._history
-    for _ in range(200):
+    for _ in range(sized(60, 200)):
         world.clock.sleep(3 * 3_600)
         world.write(10)
         world.watch.look()
@@ -311,7 +318,7 @@ def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
     clock = FakeRuntime()
     manager = manager_of(clock)
     manager.create_scope("nyc")
-    names = [f"nyc/s{number}" for number in range(20)]
+    names = [f"nyc/s{number}" for number in range(8)]
     for name in names:
         manager.create_stream(name)
     clock.sleep(86_400)
@@ -361,24 +368,20 @@ def test_the_page_gets_a_range_of_rates(
     assert found["size_bytes"][-1] == 6_000
 
 
-@pytest.mark.parametrize(("last", "width", "late"), [("15m", 15, 15), ("24h", 300, 300)])
-def test_each_point_is_the_mean_of_its_own_span_alone(
-    world: World, client: TestClient, last: str, width: int, late: int
-) -> None:
+def test_each_point_is_the_mean_of_its_own_span_alone(world: World, client: TestClient) -> None:
     """Events come each 5 s, so every whole span has the same mean, whenever somebody looks."""
     world.clock.sleep(7)
-    for _ in range(900 // 5):
-        world.clock.sleep(5)
-        world.write(10)
+    world.write_often(900 // 5, 5, 10)
     for pause in (0.1, 4, 3, 4, 3, 4):
         world.clock.sleep(pause)
-        found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
-        now_ms = world.clock.now_ms()
-        assert now_ms - late * 1_000 <= found["times_ms"][-1] <= now_ms
-        assert found["times_ms"][-1] % (15_000 if last == "15m" else 300_000) == 0
-        if pause == 0.1:
-            assert found["events_per_second"][-2:] == [2, 2]
-    assert width * 1_000 == found["times_ms"][-1] - found["times_ms"][-2]
+        for last, width_ms in (("15m", 15_000), ("24h", 300_000)):
+            found = client.get(f"/api/streams/nyc/f/traffic?last={last}").json()
+            now_ms = world.clock.now_ms()
+            assert now_ms - width_ms <= found["times_ms"][-1] <= now_ms
+            assert found["times_ms"][-1] % width_ms == 0
+            assert width_ms == found["times_ms"][-1] - found["times_ms"][-2]
+            if pause == 0.1:
+                assert found["events_per_second"][-2:] == [2, 2]
 
 
 def test_the_page_is_told_which_ranges_there_are(client: TestClient) -> None:
@@ -441,18 +444,19 @@ def test_looks_of_the_overview_do_not_spoil_what_a_page_shows_later(
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_looks_far_apart_leave_no_time_that_a_page_cannot_fill(
     world: World, client: TestClient
 ) -> None:
     world.clock.sleep(3_600)
-    commits = 330  # more than a look reads one by one
-    for _ in range(20):
+    commits, looks = 330, sized(6, 20)  # more commits than a look reads one by one
+    for _ in range(looks):
         world.write_often(commits, 0.02)
         look_from_afar(client)
     found = read_to_the_end(world, client, "15m")
     assert None not in found["events_per_second"]
     told = sum_of(found["events_per_second"], found["times_ms"])
-    assert told == pytest.approx(20 * commits, rel=0.02)
+    assert told == pytest.approx(looks * commits, rel=0.02)
 
 
 def test_the_last_minute_is_a_minute_long_at_each_of_its_seconds(

@@ -22,6 +22,7 @@ from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_tables import event_add, put, raise_marks, table_log, versions
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 
 def filled(commits: int, checkpoints: tuple[int, ...] = ()) -> tuple[FakeRuntime, Spy, Log]:
@@ -231,7 +232,8 @@ def cleaned_under(seed: int, act: Callable[[Log], object]) -> int:
     return len(acted)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(6, 200)))
 def test_put_during_a_deletion_without_order_is_readable_or_unknown(seed: int) -> None:
     """An acknowledged commit is read by every process that opens the log afterwards."""
 
@@ -248,7 +250,8 @@ def test_put_during_a_deletion_without_order_is_readable_or_unknown(seed: int) -
     assert not [version for version in lost if version < 12]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(6, 200)))
 def test_refresh_during_a_deletion_without_order_finds_the_newest_version(seed: int) -> None:
     found: list[int] = []
 

@@ -38,6 +38,7 @@ from tests.harness.small_tables import (
     table_log,
 )
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 EVERY = 4
 
@@ -74,6 +75,7 @@ def opened(log: Log) -> Log:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
     calls: dict[int, tuple[int, int]] = {}
     for ids in (1_600, 16_000):
@@ -83,7 +85,7 @@ def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
         log.maintain = lambda log, version: maintain(log.reader, version, known=log.snapshot)
         spy.calls.clear()
         most = 0
-        for n in range(4 * STATE_FILE_COMMITS):
+        for n in range(sized(2, 4) * STATE_FILE_COMMITS):
             put(log, str(n))
             if n % 101 == 0:
                 reads = Spy(spy.inner)
@@ -194,7 +196,8 @@ def changed(log: Log, dice: random.Random, live: list[str]) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(1, 15)))
 @pytest.mark.parametrize("damage", ["none", "hint", "torn", "lost", "last", "foreign", "state"])
 def test_whatever_is_lost_the_state_and_the_files_are_those_of_the_commits(
     seed: int, damage: str

@@ -32,7 +32,7 @@ from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.small_tables import commit, event_add, put, table_log
 from tests.harness.spy_store import Spy
-from tests.harness.tiers import only_long
+from tests.harness.tiers import only_long, sized
 
 DAY_MS = 86_400_000
 
@@ -265,7 +265,8 @@ def test_killed_sweep_is_finished_by_the_next_one(point: str, hits: int) -> None
 
 
 @pytest.mark.usefixtures("small_segments")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(3, 100)))
 def test_any_order_of_commits_sweeps_kills_and_other_sweeps_keeps_what_is_needed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

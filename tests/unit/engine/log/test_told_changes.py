@@ -25,6 +25,7 @@ from pravega_spark.values.limits import FULL_LISTING_MS, STATE_FILE_COMMITS
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.small_tables import commit, event_add, put, table_log
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 
 def grown(store: Spy, commits: int, every: int = STATE_FILE_COMMITS) -> Log:
@@ -92,7 +93,8 @@ def test_complete_listing_without_a_record_reads_state_files_too() -> None:
     assert reads(store) < 100
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("seed", range(sized(2, 30)))
 def test_any_range_is_told_as_by_its_commits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With files of other releases, torn files, parts, and ranges that begin in the middle."""
     monkeypatch.setattr(reader, "STATE_FILE_COMMITS", 3)
