@@ -59,7 +59,7 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 		--driver-java-options '$(SHORT_LIVED)' examples/demo.py $(ARGS)
 
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
-	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench $(ARGS)
+	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench --ignore tests/unit/serve $(ARGS)
 
 check: lint ## lint, then the tests that need neither a JVM nor a server: about a quarter of an hour
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)

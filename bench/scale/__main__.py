@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.scale import page
 from bench.scale.counts import counted
 from bench.scale.model import read_list
+from pravega_spark.errors import InvalidInput
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         page.save_counts(list(counted()), time.strftime("%Y-%m-%d"))
     text = page.PAGE.read_text(encoding="utf-8")
     if options.prices is not None:
-        print(page.written(text, read_list(options.prices)), end="")
+        try:
+            prices = read_list(options.prices)
+        except (ValueError, InvalidInput) as error:  # they name the file
+            parser.error(f"--prices: {error}")
+        print(page.written(text, prices), end="")
     else:
         page.PAGE.write_text(page.written(text, read_list(page.PRICES)), encoding="utf-8")
     return 0

@@ -38,12 +38,13 @@ class PriceList:
 
 def read_list(path: Path) -> PriceList:
     """Read a list of prices; a missing table or price is an error that names it."""
+    storage = read_prices(path)
     found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     for table, names in _NEEDED.items():
         missing = sorted(set(names) - set(found.get(table, {})))
         if missing:
             raise ValueError(f"{path}: [{table}] lacks {', '.join(missing)}")
-    return PriceList(read_prices(path), {table: found[table] for table in _NEEDED})
+    return PriceList(storage, {table: found[table] for table in _NEEDED})
 
 
 _NEEDED: Final = {

@@ -9,6 +9,7 @@ beside those of the simulation on the page.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import random
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Stream:
     p99: float
 
 
+@functools.cache
 def simulate(
     writers: int, call_seconds: float, *, seconds: float = 120.0, spread: float = 0.1
 ) -> Stream:

@@ -150,18 +150,22 @@ def _copy_attached(log: Log, copy: LogReader, path: str, size: int) -> None:
     failpoint("backup.object")
 
 
-def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> bool:
+def copy_log(log: Log, copy: LogReader, snapshot: Snapshot, *, is_begun: bool) -> int | None:
     """Copy the log's objects up to the version of ``snapshot``, except for version 0.
 
-    Returns False if the copy has another commit of one of these versions. A concurrent cleanup may
-    delete objects below the commit-deletion mark: the copy does not need them. Raises CorruptLog if
-    the source lacks a commit from that mark on: the copy has the same mark, and processes rely on
-    all commits from it on.
+    ``is_begun`` says that the copy may have some already. Returns a version of which the copy has
+    another commit, None if all is copied. A concurrent cleanup may delete objects below the
+    commit-deletion mark: the copy does not need them. Raises CorruptLog if the source lacks a
+    commit from that mark on: the copy has the same mark, and processes rely on all commits from it
+    on.
     """
     source, last = log.reader, snapshot.version
     # The commits come first: what is derived from them is true of no others.
-    if not _copy_commits(log.runtime, source, copy, max(1, snapshot.commit_deletion_mark), last):
-        return False
+    strange = _copy_commits(
+        *(log.runtime, source, copy, max(1, snapshot.commit_deletion_mark), last), is_begun=is_begun
+    )
+    if strange is not None:
+        return strange
     for version in source.listed("checkpoint", last + 1):
         keys = [checkpoint_key(source.path, version), digest_key(source.path, version)]
         _copy_objects(log.runtime, source, copy, keys)
@@ -174,7 +178,7 @@ def copy_log(log: Log, copy: LogReader, snapshot: Snapshot) -> bool:
     copy.store.delete(stored.difference(wanted))
     for page in archived_pages(log, wanted):
         log.runtime.each(lambda item: copy.store.put(*item), page)
-    return True
+    return None
 
 
 def archived_keys(log: Log, copy: LogReader, last: int) -> tuple[list[str], set[str]]:
@@ -197,24 +201,43 @@ def archived_pages(log: Log, keys: Sequence[str]) -> Iterator[list[tuple[str, by
 
 
 def _copy_commits(
-    runtime: Runtime, source: LogReader, copy: LogReader, oldest_needed: int, last: int
-) -> bool:
+    runtime: Runtime,
+    source: LogReader,
+    copy: LogReader,
+    oldest_needed: int,
+    last: int,
+    *,
+    is_begun: bool,
+) -> int | None:
     """Copy all stored commits from version 1 to ``last``; each needed one must be there.
 
-    Returns False if the copy has another commit of one of these versions.
+    Returns a version of which the copy has another commit, None without one.
     """
     stored = [state_version(entry.key) for entry in source.store.list(source.folder)]
     versions = [version for version in sorted(stored) if 0 < version <= last]
     needed = range(oldest_needed, last + 1)
     missing = set(needed) - set(versions)
-    for first in range(0, len(versions), COPY_PAGE_FILES):
-        page = versions[first : first + COPY_PAGE_FILES]
+    pages = [
+        versions[first : first + COPY_PAGE_FILES]
+        for first in range(0, len(versions), COPY_PAGE_FILES)
+    ]
+    if is_begun:
+        # The closing commit of a killed run may land yet, after all commits that were copied then:
+        # nothing is copied behind that place before it is known what is there.
+        held = {entry.key for entry in copy.store.list(copy.folder)}
+        pages.insert(0, [v for v in versions if copy.key(v) not in held][:1])
+    for page in pages:
         found = source.store.get_many([source.key(version) for version in page])
         read = dict(zip(page, found, strict=True))
         missing |= {v for v, data in read.items() if data is None and v in needed}
-        have = [(source.key(v), data) for v, data in read.items() if data is not None]
-        if not all(runtime.each(lambda one: create_object(copy.store, runtime, *one), have)):
-            return False
+        have = [(v, data) for v, data in read.items() if data is not None]
+
+        def is_copied(one: tuple[int, bytes]) -> bool:
+            return create_object(copy.store, runtime, copy.key(one[0]), one[1])
+
+        for (version, _), is_ours in zip(have, runtime.each(is_copied, have), strict=True):
+            if not is_ours:
+                return version
     if missing:
         raise CorruptLog(
             f"{source.where}: version {min(missing)} of the log is missing. Restore it from "
@@ -222,7 +245,7 @@ def _copy_commits(
             path=source.where,
             version=min(missing),
         )
-    return True
+    return None
 
 
 def _copy_objects(
@@ -399,6 +422,10 @@ def _other_table(log: Log) -> IllegalState:
 _LOG = "/_delta_log/"
 
 
+def _is_data(key: str) -> bool:
+    return "/data/" in key and key.endswith((".parquet", ".event"))
+
+
 class CopyUpdate:
     """What a copy held before this run, and what is to be changed there once all is ready."""
 
@@ -409,6 +436,7 @@ class CopyUpdate:
         backup_id: str,
         name: str,
         runtime: Runtime,
+        check: Callable[[], None],
         *,
         is_open: bool,
         is_continued: bool,
@@ -416,7 +444,8 @@ class CopyUpdate:
         """Read what the copy of ``name`` holds, if it ``is_open``, that is finished.
 
         ``is_continued`` says that a killed run may have left tables which nothing lists. If it is
-        neither, it is empty. Raises IllegalState if a table was written to since, or copied by an
+        neither, it is empty. ``check`` raises the error of another run that copies at the same
+        time. Raises IllegalState if a table was written to since, or copied by an
         earlier release.
         """
         self._source = source
@@ -424,6 +453,7 @@ class CopyUpdate:
         self._runtime = runtime
         self._backup_id = backup_id
         self._name = name
+        self.check = check
         self.is_open = is_open
         self._is_continued = is_continued
         paths = list(self._paths()) if is_open else []
@@ -502,7 +532,7 @@ class CopyUpdate:
             left = [e.key for name in scope_folders(self._target) for e in self._target.list(name)]
             found.update(key.partition(_LOG)[0] for key in left if _LOG in key)
             known = tuple(f"{path}/" for path in found.union(kept))
-            self._unneeded.extend(key for key in left if not key.startswith(known))
+            self._unneeded.extend(k for k in left if _is_data(k) and not k.startswith(known))
         return sorted(found.difference(kept))
 
     def check_whole(self, paths: Iterable[str]) -> None:
@@ -527,8 +557,9 @@ class CopyUpdate:
                 raise _written(log.reader.where)
             return TableCopy.begun(log.reader.where, snapshot, self._backup_id)
         last = log.reader.commit(newest, light=True)
-        if path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
-            last = log.reader.commit(newest - 1, light=True)
+        while path == SETTINGS_TABLE and _clears_settings(last):  # the backup itself did
+            assert last is not None
+            last = log.reader.commit(last.version - 1, light=True)
         while last is not None and last.operation.startswith("DROP "):
             # Who reads a stream that was deleted while it was copied takes it out of the index.
             last = log.reader.commit(last.version - 1, light=True)
@@ -617,9 +648,17 @@ class CopyUpdate:
     ) -> None:
         """Create a commit; one of a killed update is as good if ``is_known``."""
         if not create_object(self._target, self._runtime, copy.key(version), data):
-            found = CopyRecord.of_commit(copy.commit(version, light=True))
-            if is_known and found is not None and found.id == self._backup_id:
-                return
+            commit = copy.commit(version, light=False)
+            found = CopyRecord.of_commit(commit)
+            is_ours = found is not None and found.id == self._backup_id
+            if commit is not None and (is_ours or _clears_settings(commit)):
+                if is_known and is_ours and not (commit.adds or commit.removes or commit.domains):
+                    return
+                self.check()
+                raise TooBusy(
+                    f"{copy.where}: another run, or one that was killed just now, has changed the "
+                    "copy. Wait until it has ended, and repeat the backup."
+                )
             raise IllegalState(
                 f"{copy.where}: somebody wrote version {version} of the copy while it was brought "
                 "up to date. Make a new backup in another folder."
@@ -684,8 +723,6 @@ class TableCopier:
     backup_id: str
     keep_ms: int
     """How long a version stays pinned at most."""
-    check: Callable[[], None]
-    """Runs before a copy becomes a table; an error that it raises ends the copy."""
     has_group: Callable[[str], bool]
     """Whether the copy has a reader group."""
     update: CopyUpdate
@@ -744,7 +781,7 @@ class TableCopier:
                 if done is not None:
                     return done
             except (CorruptLog, DataLoss, FileNotFoundError):
-                self.check()
+                self.update.check()
                 if not _was_deleted_since(log, snapshot, version):
                     _check_pinned(log, held)
                     raise
@@ -770,7 +807,8 @@ class TableCopier:
         update = self.update
         snapshot, files = table_at(log.reader, version)
         seen(snapshot)
-        listed = copy.store.list(f"{copy.path}/data") if update.may_hold(copy.path) else []
+        is_begun = update.may_hold(copy.path)
+        listed = copy.store.list(f"{copy.path}/data") if is_begun else []
         update.begin(copy.path)
         sizes = {entry.key: entry.size for entry in listed}
         count, size_bytes = copy_files(log, copy, files.all(), sizes)
@@ -797,14 +835,16 @@ class TableCopier:
         body = record.body()
         body.domains = domains
         closing = body.encode(log.runtime.token(), now_ms)
-        is_ours = copy_log(log, copy, snapshot) and self._create(log, copy.key(last), closing)
-        if not is_ours:
-            self.check()
-            if update.copy_of(log) is None:
+        strange = copy_log(log, copy, snapshot, is_begun=is_begun)
+        if strange is None and not self._create(log, copy.key(last), closing):
+            strange = last
+        if strange is not None:
+            update.check()
+            if update.copy_of(log) is None and not _is_same_commit(log.reader, copy, strange):
                 raise _other_table(log)
             return None
         failpoint("backup.log")
-        self.check()
+        self.update.check()
         if not self._create(log, copy.key(0), _first_commit(log)):
             raise _other_table(log)
         found, copied = table_at(copy, last)
@@ -820,6 +860,12 @@ class TableCopier:
 
     def _create(self, log: Log, key: str, data: bytes) -> bool:
         return create_object(self.target, log.runtime, key, data)
+
+
+def _is_same_commit(source: LogReader, copy: LogReader, version: int) -> bool:
+    """Return whether a commit of the copy is the source's, from a run that is ahead of this one."""
+    found = source.commit(version, light=True), copy.commit(version, light=True)
+    return found[0] is not None and found[1] is not None and found[0].token == found[1].token
 
 
 def _was_deleted_since(log: Log, before: Snapshot, version: int) -> bool:

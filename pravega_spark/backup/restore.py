@@ -1,9 +1,12 @@
 """Restores one table's copy to its newest intact version, in its next life.
 
 Dropped commits are not deleted but replaced by commits that change nothing, and a last commit
-follows them. So versions never decrease, and a process that knows a dropped one notices. Until
-the restore is complete, the log's version 0 is moved away, so that every open refuses the table.
-The restore first writes a plan, so that the next run can finish one that was killed.
+follows them. So versions never decrease, and a process that knows a dropped one notices.
+
+A restore begins by creating the commit of the next version, by which every open refuses the table.
+It holds the plan, so that the next run can finish a restore that was killed. The end is one step,
+too: that commit is replaced by the last one. No commit is deleted: on an object store a request to
+do that may land long after the process that sent it has ended.
 
 Restores the folded table of a key-value table to a version that fits its change log. The change log
 is restored first, and begins its next life. The folded table follows it into that life by the last
@@ -16,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pravega_spark.backup.copy import abort_open_transactions
 from pravega_spark.engine.attached_objects import attached_object
@@ -30,10 +34,9 @@ from pravega_spark.engine.log.reader import (
     table_at,
 )
 from pravega_spark.engine.log.retained import pins
-from pravega_spark.engine.log.snapshot import Snapshot
+from pravega_spark.engine.log.snapshot import Snapshot, closed_protocol
 from pravega_spark.engine.log.stored_state import state_version
 from pravega_spark.engine.runtime.failpoints import failpoint
-from pravega_spark.engine.runtime.json_codec import to_json
 from pravega_spark.engine.runtime.system import Runtime
 from pravega_spark.engine.store import Store
 from pravega_spark.engine.stream import archived_records
@@ -217,7 +220,7 @@ class RestorePlan:
     version: int
     """The intact version."""
     newest: int
-    """The newest stored version; the last commit of the restore follows it."""
+    """The newest stored version; the commit that closes the table, and then the last, follows."""
     token: str
     """The token of the last commit."""
     since_ms: int
@@ -225,21 +228,20 @@ class RestorePlan:
     last: str
     """The last commit."""
 
-    def encode(self) -> bytes:
-        """Return the bytes of the plan's object."""
-        record = {
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record of the plan."""
+        return {
             "version": self.version,
             "newest": self.newest,
             "token": self.token,
             "since": self.since_ms,
             "last": self.last,
         }
-        return to_json(record).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> RestorePlan:
-        """Read the bytes that :meth:`encode` returned."""
-        record = json.loads(data)
+    def of(cls, record: Mapping[str, Any]) -> RestorePlan:
+        """Return the plan of a record."""
         return cls(
             version=record["version"],
             newest=record["newest"],
@@ -269,20 +271,22 @@ def restore_table(
     version is intact.
     """
     reader = LogReader(store, path)
-    plan = _read_plan(reader)
-    if plan is not None:
-        _finish(reader, runtime, plan)
-    intact = newest_intact_version(reader, fits)
-    is_newest = intact.snapshot.version == intact.newest
-    known = _report(reader, intact.newest) if is_newest else None
-    if known is not None and is_done(intact.snapshot):
-        return known
-    return _finish(reader, runtime, _write_plan(reader, runtime, intact, complete, known))
-
-
-def has_plan(store: Store, path: str) -> bool:
-    """Return whether a killed restore has planned what the next commits of a table are."""
-    return store.exists(_plan_key(LogReader(store, path)))
+    _finish_earlier(reader, runtime)
+    while True:
+        plan = _plan_of(reader, max(_stored_versions(reader), default=-1))
+        if plan is not None:
+            _apply(reader, runtime, plan)
+        intact = newest_intact_version(reader, fits)
+        is_newest = intact.snapshot.version == intact.newest
+        known = _report(reader, intact.newest) if is_newest else None
+        if known is not None and is_done(intact.snapshot):
+            return known
+        plan = _close(reader, runtime, intact, complete, known)
+        if plan is not None:
+            _apply(reader, runtime, plan)
+            report = _report(reader, plan.newest + 1)
+            assert report is not None
+            return report
 
 
 def restored_version(reader: LogReader, version: int) -> int | None:
@@ -292,44 +296,40 @@ def restored_version(reader: LogReader, version: int) -> int | None:
     return commit.restored_to if commit is not None and is_last else None
 
 
-def _finish(reader: LogReader, runtime: Runtime, plan: RestorePlan) -> RestoredTable:
-    """Carry out a plan as far as no run has done that yet, and forget it; return its report."""
-    last = plan.newest + 1
-    report = _report(reader, last)
-    if report is None or not reader.has(0) or _token(reader, last) != plan.token:
-        _apply(reader, runtime, plan)
-        report = _report(reader, last)
-    assert report is not None
-    reader.store.delete([_first_commit_key(reader), _plan_key(reader)])
-    return report
-
-
-def _first_commit_key(reader: LogReader) -> str:
-    """Return the key to which version 0 of the log is moved."""
-    return f"{reader.path}/_pravega/first.json"
-
-
-def _plan_key(reader: LogReader) -> str:
-    return f"{reader.path}/_pravega/restore.json"
-
-
-def _read_plan(reader: LogReader) -> RestorePlan | None:
-    try:
-        return RestorePlan.decode(reader.store.get(_plan_key(reader)))
-    except FileNotFoundError:
+def _plan_of(reader: LogReader, version: int) -> RestorePlan | None:
+    """Return the plan in the commit that closes a table, None for any other version."""
+    commit = commit_if_readable(reader, version, light=True)
+    if commit is None or commit.operation != RESTORE:
         return None
+    text = commit.info["operationParameters"].get("plan")
+    return None if text is None else RestorePlan.of(json.loads(text))
 
 
-def _write_plan(
+def _finish_earlier(reader: LogReader, runtime: Runtime) -> None:
+    """Finish what a killed restore of release 0.1.0 has left, which moved version 0 away."""
+    store, folder = reader.store, f"{reader.path}/_pravega"
+    plan_key, first_key = f"{folder}/restore.json", f"{folder}/first.json"
+    try:
+        plan = RestorePlan.of(json.loads(store.get(plan_key)))
+    except FileNotFoundError:
+        return
+    if not reader.has(0):  # else it has changed nothing yet, or has ended
+        _apply(reader, runtime, plan)
+        create_object(store, runtime, reader.key(0), store.get(first_key))
+    store.delete([first_key, plan_key])
+
+
+def _close(
     reader: LogReader,
     runtime: Runtime,
     intact: IntactVersion,
     complete: LastCommit,
     known: RestoredTable | None,
-) -> RestorePlan:
-    """Write the plan of a restore, and return it, or the plan that another run wrote before.
+) -> RestorePlan | None:
+    """Close the table by a commit that holds the plan of the restore, and return the plan.
 
-    ``known`` is the report of the restore that ended in the intact version.
+    Returns None if another process has written the version. ``known`` is the report of the restore
+    that ended in the intact version.
     """
     version, last = intact.snapshot.version, intact.newest + 1
     since_ms = max(runtime.now_ms(), intact.snapshot.timestamp_ms + 1)
@@ -343,26 +343,26 @@ def _write_plan(
     del stored["torn"]  # it depends on the root's decisions, and is found each time
     body.parameters = {"to": version, "report": stored}
     token = runtime.token()
-    last_commit = body.encode(token, now_ms).decode()
     plan = RestorePlan(
-        version=version, newest=intact.newest, token=token, since_ms=since_ms, last=last_commit
+        version=version,
+        newest=intact.newest,
+        token=token,
+        since_ms=since_ms,
+        last=body.encode(token, now_ms).decode(),
     )
-    create_object(reader.store, runtime, _plan_key(reader), plan.encode())
-    written = _read_plan(reader)
-    assert written is not None
+    closing = Body(RESTORE, {"to": version, "plan": plan.record})
+    closing.protocol = closed_protocol(intact.snapshot.protocol)
+    data = closing.encode(runtime.token(), now_ms)
+    is_ours = create_object(reader.store, runtime, reader.key(last), data)
     failpoint("restore.planned")
-    return written
+    return plan if is_ours else None
 
 
 def _apply(reader: LogReader, runtime: Runtime, plan: RestorePlan) -> None:
-    """Replace the dropped commits, add the last one, and bring version 0 back."""
+    """Replace the dropped commits, and then the one that closes the table by the last one."""
     store = reader.store
-    if reader.has(0):
-        store.put(_first_commit_key(reader), store.get(reader.key(0)))
-        failpoint("restore.aside")
-        store.delete([reader.hint_key, reader.key(0)])
-    failpoint("restore.closed")
-    store.delete(key for key in keys_after(reader, plan.version) if not is_commit_key(key))
+    derived = (key for key in keys_after(reader, plan.version) if not is_commit_key(key))
+    store.delete([reader.hint_key, *derived])
     failpoint("restore.cleared")
 
     def replace_commit(version: int) -> None:
@@ -376,13 +376,6 @@ def _apply(reader: LogReader, runtime: Runtime, plan: RestorePlan) -> None:
     failpoint("restore.replaced")
     store.put(reader.key(plan.newest + 1), plan.last.encode())
     failpoint("restore.last")
-    store.put(reader.key(0), store.get(_first_commit_key(reader)))
-    failpoint("restore.opened")
-
-
-def _token(reader: LogReader, version: int) -> str | None:
-    commit = commit_if_readable(reader, version, light=True)
-    return None if commit is None else commit.token
 
 
 def _report(reader: LogReader, version: int) -> RestoredTable | None:

@@ -271,14 +271,14 @@ def back_up(
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime, updates=updates)
         update = CopyUpdate(
-            *(source, target, claimed.backup_id, name, runtime),
+            *(source, target, claimed.backup_id, name, runtime, claimed.check_claimed),
             is_open=claimed.is_finished,
             is_continued=claimed.is_continued,
         )
         if claimed.is_finished:
             claimed.begin_update(runtime.now_ms())
         copier = TableCopier(
-            *(target, claimed.backup_id, keep_ms, claimed.check_claimed),
+            *(target, claimed.backup_id, keep_ms),
             *(tables.groups.__contains__, update),
         )
         copied = list[CopiedTable]()

@@ -6,13 +6,13 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pravega_spark.backup.restore import (
     IntactVersion,
     RestoredTable,
     begin_new_life,
     continued_lives,
-    has_plan,
     restore_folded,
     restore_table,
 )
@@ -46,7 +46,6 @@ from pravega_spark.engine.stream.stream_log import StreamLog, events_path
 from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.errors import (
     Damaged,
-    IllegalState,
     NoSuchScope,
     NoSuchStream,
     PravegaSparkError,
@@ -282,13 +281,9 @@ def _carry_out_decided(store: Store, runtime: Runtime) -> None:
             extra=log_fields("restore"),
         )
 
-    def opened(stream: str) -> StreamLog:
-        if has_plan(store, events_path(stream)):
-            raise IllegalState(f"a restore of stream {stream} has begun; it is finished first.")
-        return StreamLog(store, stream, runtime)
-
     positions = GroupPositions(store, runtime)
     try:
+        opened = partial(StreamLog, store, runtime=runtime)
         carry_out_decided(open_decisions(store, runtime), opened, positions, failed)
     except PravegaSparkError as error:  # of the decisions
         failed(None, error)

@@ -30,6 +30,13 @@ CLEANING_SECONDS: Final = 120
 """A run that has not removed its folder for so long after its time is taken for a killed one."""
 _PARTS_OF_ROOTS: Final = frozenset({"_scope", "_delta_log", "_settings", "_transactions"})
 """Folders that only scopes, tables and roots have."""
+_SIGNS: Final = {
+    MARKER_KEY: "a root of streams",
+    "_scope/_pravega/latest.json": "a scope of a root",
+    "_delta_log/00000000000000000000.json": "a Delta table",
+    "_delta_log/_last_checkpoint": "a Delta table",  # whose first commit was cleaned up
+}
+"""Objects by which a folder is known in one request each, however much it holds."""
 _ROUNDS: Final = 5
 _LOCAL: Final = "file://"
 
@@ -57,19 +64,25 @@ class LeftFolder:
 
 
 class Prefix:
-    """A place under which runs make their folders. It is no root, and lies in none."""
+    """A place under which runs make their folders. It is no root or table, and lies in none."""
 
     def __init__(self, url: str, meter: Meter, warn: Warn) -> None:
         """Look at the place; write nothing.
 
-        ``warn`` is told where it could not be looked. Raises InvalidInput for a file, a root or a
-        place in one, and what the storage raises.
+        ``warn`` is told where it could not be looked. Raises InvalidInput for a file, a root, a
+        table or a place in one, and what the storage raises.
         """
         self._given, self._meter = url, meter
         store = open_store(url, **_options(url))
         self.url = store.url
-        for above in self._places(store):
-            self._check_no_root(above, warn)
+        signs = {above: self._sign(above, warn) for above in self._places(store)}
+        for what in _SIGNS.values():  # of a root and its scope, the root is named
+            for above in (url for url, sign in signs.items() if sign == what):
+                where = "is" if above == self.url else f"lies in {above}, which is"
+                raise InvalidInput(
+                    f"{self.url} {where} {what}, and a benchmark writes into none: name a place "
+                    "beside it."
+                )
         self._folders = MeteredStore(store, meter, is_free=True).folders("")
         parts = sorted(_PARTS_OF_ROOTS.intersection(self._folders))
         if parts:
@@ -92,20 +105,16 @@ class Prefix:
                     "/" if parts[:count] == [""] else ""
                 )
 
-    def _check_no_root(self, url: str, warn: Warn) -> None:
+    def _sign(self, url: str, warn: Warn) -> str | None:
+        """Return what a place is, if no benchmark may write there."""
         try:
-            is_root = self._open(url).exists(MARKER_KEY)
+            store = self._open(url)
+            return next((what for key, what in _SIGNS.items() if store.exists(key)), None)
         except StoreUnavailable:
             raise
         except (StoreError, InvalidInput) as error:
             warn(f"could not look whether {url} is a root: {error}")
-            return
-        if is_root:
-            where = "is" if url == self.url else f"lies in {url}, which is"
-            raise InvalidInput(
-                f"{self.url} {where} a root of streams, and a benchmark writes into none: name a "
-                "place beside it."
-            )
+            return None
 
     def _open(self, url: str) -> MeteredStore:
         return MeteredStore(open_store(url, **_options(url)), self._meter, is_free=True)

@@ -21,8 +21,10 @@ from pravega_spark import (
 from pravega_spark.engine.log import snapshot
 from pravega_spark.engine.stream import records
 from pravega_spark.maintenance.auto import VARIABLE
+from tests.harness.failpoints import at_failpoint
 from tests.harness.folder_state import folder_state
 from tests.harness.releases import run_release, sources
+from tests.harness.simulated_kills import Killed, kill
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs/compatibility.md"
@@ -33,6 +35,7 @@ HELD = {
         "the text of a reader's position": f"{HERE}::test_position",
         "the note of `stream append --writer-id`": f"{HERE}::test_appended_note",
         "the [life](FORMAT.md#lives) of a stream": f"{HERE}::test_drawn_life",
+        "a table whose restore was killed": f"{HERE}::test_restoring",
         "a copy that `backup(update=True)` brings up to date": f"{HERE}::test_copy",
     },
     "unknown": {
@@ -179,6 +182,19 @@ def test_copy_that_was_brought_up_to_date_is_refused(
     assert found.startswith("IllegalState")
     assert "a complete backup" in found
     assert folder_state(copy) == state
+
+
+def test_restoring_table_is_refused(manager: StreamManager) -> None:
+    with at_failpoint("restore.replaced", kill), pytest.raises(Killed):
+        manager.restore_stream("s/t")
+    state = folder_state(Path(manager.root))
+    (found,) = attempts(manager, 'attempt(lambda: list(manager.read("s/t")))')
+    assert found.startswith("ForeignTable")
+    assert "needs table features ['pravega-restoring']" in found
+    assert folder_state(Path(manager.root)) == state
+    manager.restore_stream("s/t")
+    (found,) = attempts(manager, 'attempt(lambda: [e.data for e in manager.read("s/t")])')
+    assert found == "[b'0', b'1', b'2']"
 
 
 METADATA = """

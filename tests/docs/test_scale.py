@@ -10,6 +10,7 @@ import pytest
 from bench.harness.figures import load
 from bench.page import KEPT
 from bench.scale import model, page
+from bench.scale.__main__ import main
 from bench.scale.counts import counted
 from bench.scale.model import LOADS, read_list
 from bench.scale.simulation import simulate
@@ -29,6 +30,18 @@ def test_other_prices_make_another_page(tmp_path: Path) -> None:
     mine.write_text("[storage]\n")
     with pytest.raises(ValueError, match=r"mine.toml: \[machines\] lacks agent_hour"):
         read_list(mine)
+
+
+@pytest.mark.parametrize("text", [None, "x = 1", "no TOML"], ids=["missing", "other", "no TOML"])
+def test_prices_that_cannot_be_read_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
+    mine = tmp_path / "mine.toml"
+    if text is not None:
+        mine.write_text(text)
+    with pytest.raises(SystemExit):
+        main(["--prices", str(mine)])
+    assert f"--prices: {mine} " in capsys.readouterr().err
 
 
 def test_the_example_has_the_default_prices_of_the_command() -> None:

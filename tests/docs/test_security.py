@@ -206,8 +206,10 @@ ALLOWED = {
 @pytest.mark.check
 def test_nothing_of_the_package_runs_or_unpickles_bytes() -> None:
     found = []
+    named = re.compile(rf"\b({'|'.join(FORBIDDEN | MODULES)})\b")
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if named.search(text) else ():
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name.partition(".")[0] for alias in node.names]

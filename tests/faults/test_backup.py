@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 
 BACKUP = ("backup.file:20", "backup.log", "backup.table", "backup.led-up:2", "backup.applied")
 UPDATE = ("backup.led-up", "backup.prepared", "backup.applied", "backup.changed")
-RESTORE = ("restore.closed", "restore.last:2")
+RESTORE = ("restore.cleared", "restore.last:2")
 WRITERS = ("w0", "w1")
 CLEANUP_SECONDS = 4.0
 """In place of an hour: how old a commit is at least that is deleted."""

@@ -140,7 +140,14 @@ def _metadata(made: _Maker) -> str:
 
 
 def _restore_plan(made: _Maker) -> str:
-    plan = json.loads(made.last(f"{EVENTS}/_pravega/restore.json", RESTORED))
+    written = [
+        content
+        for (root, key), contents in made.story.written.items()
+        if root == RESTORED and key.startswith(f"{EVENTS}/_delta_log/")
+        for content in contents
+    ]
+    closing = next(json.loads(c.splitlines()[0]) for c in written if b'"plan"' in c)
+    plan = json.loads(closing["commitInfo"]["operationParameters"]["plan"])
     return _compact({**plan, "last": _short(plan["last"], 200)})
 
 

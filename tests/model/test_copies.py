@@ -65,9 +65,8 @@ UPDATE_POINTS = (
     *("backup.led-up", "backup.prepared", "backup.applied", "backup.applied", "backup.changed"),
 )
 RESTORE_POINTS = (
-    *("restore.planned", "restore.aside", "restore.closed", "restore.cleared"),
-    *("restore.replaced", "restore.last", "restore.opened", "restore.row", "restore.marker"),
-    "restore.folded",
+    *("restore.planned", "restore.cleared", "restore.replaced", "restore.last", "restore.row"),
+    *("restore.marker", "restore.folded"),
 )
 VERBS = (
     *("append", "append", "append", "put", "put", "remove", "fold", "create_again", "archive"),

@@ -22,6 +22,7 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.harness.arguments import at_least_one
 from tests.mutants import record
 from tests.mutants.faults import FAULTS, NOT_SHOWN, Fault
 from tests.mutants.simulated import played
@@ -258,11 +259,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[""],
         help="those whose promise or file has one of these texts in it",
     )
-    parser.add_argument("--workers", type=int, default=2, help="copies side by side (default: 2)")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=2, help="copies side by side (default: 2)"
+    )
     parser.add_argument(
         "--simulated",
         metavar="SEEDS",
-        type=int,
+        type=at_least_one,
         nargs="?",
         const=record.SEEDS,
         help="play so many seeds of the simulator with each fault in place of its tests, up to the "
@@ -270,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--most",
-        type=int,
+        type=at_least_one,
         default=record.MOST,
         help="how many of the seeds that reach a fault's place are played with it "
         f"(default: {record.MOST})",

@@ -17,6 +17,7 @@ from pravega_spark.key_value.keys import KeyCodec, KeyType, TableKey
 from tests.harness.delta_engines import connect_duckdb
 from tests.harness.fake_runtime import FakeRuntime
 from tests.harness.folded_tables import after, entries, scanned, small_groups
+from tests.harness.tiers import sized
 
 NOW_US = 1_700_000_000_123_456
 KEYS: dict[KeyType, list[Any]] = {
@@ -55,7 +56,7 @@ def test_delta_rs_reads_every_version_and_filters_by_key(tmp_path: Path, key_typ
         assert {row["key"]: row["value"] for row in rows} == expected
     dataset = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
     newest = versions[max(versions)]
-    for key in KEYS[key_type]:
+    for key in KEYS[key_type][::4] + KEYS[key_type][-3:]:
         rows = dataset.to_table(filter=pc.field("key") == key).to_pylist()
         assert [row["value"] for row in rows] == ([newest[key]] if key in newest else []), key
 
@@ -69,16 +70,16 @@ def test_duckdb_reads_one_row_a_key_and_filters_by_key(tmp_path: Path, key_type:
     rows = connection.sql(f"SELECT key, value FROM {source}").fetchall()
     assert len(rows) == len(newest)
     assert dict(rows) == newest
-    for key in KEYS[key_type][::7] + KEYS[key_type][-3:]:
+    for key in KEYS[key_type][::20] + KEYS[key_type][-3:]:
         sql = f"SELECT value FROM {source} WHERE key = $1"
         found = connection.execute(sql, [key]).fetchall()
         assert [value for (value,) in found] == ([newest[key]] if key in newest else []), key
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_delta_spark_reads_every_version_and_filters_by_key(tmp_path: Path, spark: Any) -> None:
-    for key_type in KeyType:
+    for key_type in (KeyType.STRING, KeyType.LONG, KeyType.BYTES)[: sized(1, 3)]:
         _, versions = written(tmp_path / key_type.value, key_type)
         path = f"{tmp_path}/{key_type.value}/t"
         for version, expected in versions.items():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.harness.arguments import at_least_one
 from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
@@ -20,9 +21,13 @@ from tests.soak import records
 def main() -> int:
     """Run the seeds; return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300, help="how many, from --first (300)")
+    parser.add_argument(
+        "--seeds", type=at_least_one, default=300, help="how many, from --first (300)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--workers", type=int, default=2, help="processes at the same time (2)")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=2, help="processes at the same time (2)"
+    )
     parser.add_argument("--seed", type=int, help="run this one alone, and print its history")
     parser.add_argument("--without", action="append", default=[], help="leave out a part of it")
     parser.add_argument("--programs", default="", help="letters of those that play in the one seed")
@@ -31,7 +36,9 @@ def main() -> int:
         metavar="PROGRAMS",
         help="play these with each call of the storage in turn going wrong, in each way",
     )
-    parser.add_argument("--stride", type=int, default=1, help="of --each-call: every so many-th")
+    parser.add_argument(
+        "--stride", type=at_least_one, default=1, help="of --each-call: every so many-th"
+    )
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
     given, commit = records.parsed(parser)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import gzip
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.sim import porcupine_runs
+from tests.sim import porcupine_runs, shapes
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import BadHistory, calls_of
@@ -20,8 +21,13 @@ from tests.sim.recorded import BadHistory, calls_of
 
 def text_of(path: Path) -> str:
     """Return a history, which may be compressed (``.gz``)."""
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except OSError as error:
+        raise BadHistory(f"it cannot be read: {error.strerror or error}") from error
+    except (EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise BadHistory(f"it cannot be read: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,17 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pictures", help="a folder for Porcupine's pictures of what it refuses")
     options = parser.parse_args(arguments)
     wrong = 0
+    whole = []
+    """The histories that can be read."""
     for path in options.histories:
         try:
-            text = text_of(path)
-            everything.check(text)
-            said = f"{len(calls_of(text))} calls break no promise"
+            calls = calls_of(text_of(path))
+            shapes.check(calls)
+            whole.append(path)
+            everything.check_calls(calls)
+            said = f"{len(calls)} calls break no promise"
         except (BadHistory, Violation) as error:
             said, wrong = str(error), 1
         print(f"{path}: {said}")
     try:
         more = ["-pictures", options.pictures] if options.pictures else []
-        reports = porcupine_runs.judged(options.histories, *more)
+        reports = porcupine_runs.judged(whole, *more) if whole else []
     except porcupine_runs.NoPorcupine as missing:
         print(f"Porcupine did not look: {missing}")
         return wrong

@@ -63,6 +63,8 @@ def calls_of(text: str | Iterable[str]) -> list[Recorded]:
         line = _object(at, text_line)
         try:
             step, number, kind = line["step"], line["call"], line["type"]
+            if type(step) is not int or type(number) is not int:
+                raise BadHistory(f"line {at}: step {step!r} or call {number!r} is no whole number")
             if step < last:
                 raise BadHistory(f"line {at}: step {step} after step {last}")
             last = step

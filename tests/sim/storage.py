@@ -156,11 +156,6 @@ class Bucket:
         return int((low + (high - low) * self.source.random()) * MS)
 
 
-_FIRST_COMMIT = f"_delta_log/{0:020}.json"
-"""Its removal is never late: a copy and a restore remove it and write it again, and one that lands
-after that leaves a log without it, which is not promised (docs/reliability.md)."""
-
-
 class NoAnswer(Exception):
     """The caller hears nothing, or that it should call less often."""
 
@@ -194,10 +189,7 @@ class Client:
         elif writes:
             for name in ("lose_request", "lose_answer", "late"):
                 if draw.random() < getattr(weather, name):
-                    is_again = (
-                        name == "late" and operation == "delete" and key.endswith(_FIRST_COMMIT)
-                    )
-                    fault = "lose_answer" if is_again else name
+                    fault = name
                     break
         elif draw.random() < weather.lose_answer:
             fault = "lose_answer"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.sim import check, porcupine_runs
+from tests.sim import check, porcupine_runs, shapes
+from tests.sim.recorded import calls_of
 from tests.sim.stories import Story
 
 
@@ -61,3 +64,65 @@ def test_histories_of_a_run_are_judged_and_summed_up(porcupine: str) -> None:
         assert "refuses 1" in said
     else:
         assert (refused, said) == ([], porcupine)
+
+
+HEAD = '{"history":1}'
+WRITE = (
+    '{"arguments":{"events":[["k","a"]],"stream":"s","writer":"w"},'
+    '"call":0,"operation":"write","process":"p","step":1,"type":"invoke"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            (HEAD, WRITE.replace('"operation":"write"', '"operation":"wrote"')),
+            "line 2: no operation",
+        ),
+        ((HEAD, WRITE.replace('"stream":"s",', "")), "line 2: write lacks the argument 'stream'"),
+        ((HEAD, WRITE.replace('"w"', "7")), "line 2: write cannot have 'writer' 7"),
+        ((HEAD, WRITE.replace('"step":1', '"step":"1"')), "line 2: step '1'"),
+        ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":"x"}'), "line 3: write cannot"),
+        ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":[]}'), "line 3: write cannot"),
+        ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok"}'), "line 3: write cannot"),
+    ],
+)
+def test_line_that_no_checker_can_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "odd").write_text("\n".join(lines))
+    assert check.main([str(tmp_path / "odd")]) == 1
+    assert f"odd: {told}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["missing", "a folder", "cut", "not compressed", "not a text"])
+def test_file_that_cannot_be_read_is_named_and_the_others_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    bad, good = tmp_path / "bad.gz", tmp_path / "good"
+    Story().save(good)
+    if kind == "a folder":
+        bad.mkdir()
+    elif kind != "missing":
+        whole = gzip.compress(good.read_bytes())
+        texts = {"cut": whole[:-9], "not compressed": b"x", "not a text": gzip.compress(b"\xff")}
+        bad.write_bytes(texts[kind])
+    assert check.main([str(bad), str(good)]) == 1
+    said = capsys.readouterr().out
+    assert "bad.gz: it cannot be read: " in said
+    assert "good: 0 calls break no promise" in said
+
+
+def test_kept_histories_have_the_shape_that_the_page_describes() -> None:
+    kept = sorted(Path("tests/fixtures/histories").glob("*.gz"))
+    assert kept
+    for path in kept:
+        shapes.check(calls_of(check.text_of(path)))
+
+
+def test_page_describes_each_operation() -> None:
+    page = Path("docs/histories.md").read_text()
+    table = page.partition("## The operations")[2].partition("\n## ")[0]
+    first_columns = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", "".join(first_columns))) == set(shapes.OPERATIONS)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.tiers import sized
-from tests.sim import coverage
+from tests.sim import coverage, shapes
 from tests.sim.__main__ import main
 from tests.sim.failures import failure_of
+from tests.sim.recorded import calls_of
 from tests.sim.regressions import FOUND
 from tests.sim.running import Result, in_processes, total
 from tests.sim.storage import FAILURES
@@ -39,6 +40,12 @@ def test_no_seed_breaks_a_promise(played: Sequence[Result]) -> None:
 def test_seeds_meet_every_kind_of_fault(played: Sequence[Result]) -> None:
     covered = total(played)
     assert [fault for fault in coverage.FAULTS if not covered[f"fault {fault}"]] == []
+
+
+@pytest.mark.slow
+def test_histories_have_the_shape_that_the_page_describes(played: Sequence[Result]) -> None:
+    for result in played:
+        shapes.check(calls_of(result.history))
 
 
 @pytest.mark.slow

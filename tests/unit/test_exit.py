@@ -26,6 +26,7 @@ from pravega_spark.event_writer import EventStreamWriter, queue_of
 from tests.harness.fault_plans import Rule
 from tests.harness.small_streams import make_stream
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 SHORT = """
 import sys
@@ -36,9 +37,10 @@ manager.create_stream("nyc/flights")
 """
 
 
+@pytest.mark.long(slow=False)
 def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
-    for _ in range(4):
+    for _ in range(sized(2, 20)):
         done = subprocess.run(
             [sys.executable, "-c", SHORT, root], capture_output=True, text=True, check=False
         )

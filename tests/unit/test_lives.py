@@ -598,9 +598,9 @@ class Stop:
 def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
     """Repeat the call, once for each stopping point; yield its outcome.
 
-    The short form stops at the first one, and at every sixth of the others.
+    The short form stops at the first one, and at every ninth of the others.
     """
-    for left in itertools.chain([0], itertools.count(1, sized(6, 1))):
+    for left in itertools.chain([0], itertools.count(1, sized(9, 1))):
         world = start.copy()
         looked = f"{verb.looks_at}/_delta_log/{world.head(verb.looks_at) + 1:020d}.json"
         stop = world.store.hook = Stop(world, left, looked, verb.meanwhile)

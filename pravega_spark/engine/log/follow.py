@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from pravega_spark.engine.log.actions import REQUEST, Commit, parse_commit, request_seconds
 from pravega_spark.engine.log.files import FileIndex, RecentLayer
-from pravega_spark.engine.log.reader import Hint, LogReader, parse_hint
+from pravega_spark.engine.log.reader import Hint, KeptCommits, LogReader, parse_hint
 from pravega_spark.engine.log.snapshot import Snapshot, check_supported, first_snapshot
 from pravega_spark.engine.log.stored_state import part_key, state_key
 from pravega_spark.engine.runtime.system import Runtime
@@ -244,8 +244,9 @@ class LogFollower:
         return self.snapshot is not None and at is not None and at.elapsed >= elapsed
 
     def forget(self) -> None:
-        """Drop the snapshot and the files; the next use opens the log again."""
+        """Drop the snapshot, the files and kept commits; the next use opens the log again."""
         self.snapshot, self._files = None, None
+        self.reader.kept = KeptCommits()  # a restore may have replaced some
         self.request, self.operation = None, ""
 
     def catch_up(self) -> None:

@@ -21,6 +21,8 @@ ROWS_FEATURE = "pravega-rows"
 """Feature of a state table with several files of rows, which older versions cannot read."""
 COLUMNS_FEATURE = "pravega-columns"
 """Feature of a stream that is or was typed: older versions would write raw events to it."""
+RESTORING_FEATURE = "pravega-restoring"
+"""Feature of a table while a restore replaces commits of it: no reader and no writer has it."""
 _FEATURES = frozenset({"domainMetadata", "inCommitTimestamp", STREAM_FEATURE})
 KNOWN_FEATURES = _FEATURES | {ROWS_FEATURE, COLUMNS_FEATURE}
 PROTOCOL: dict[str, Any] = {
@@ -33,6 +35,19 @@ COLUMNS_PROTOCOL: dict[str, Any] = {
     "writerFeatures": sorted({*_FEATURES, COLUMNS_FEATURE}),
 }
 """The protocol of a typed stream."""
+
+
+def closed_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the protocol of a table that nobody opens while it is restored."""
+    features = sorted({*protocol["writerFeatures"], RESTORING_FEATURE})
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": [RESTORING_FEATURE],
+        "writerFeatures": features,
+    }
+
+
 _TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
     # Sweeps delete old commits and files by their own rules, so other engines must delete none.
@@ -290,11 +305,20 @@ def first_snapshot(commit: Commit, where: str) -> Snapshot:
 
 
 def check_supported(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot; raise ForeignTable if this version of the package cannot use it."""
+    """Return the snapshot; raise ForeignTable if this version of the package cannot use it.
+
+    Raises CorruptLog for a table that is being restored.
+    """
     where = snapshot.where
     features = set(snapshot.protocol.get("writerFeatures") or ())
     if STREAM_FEATURE not in features:
         raise foreign_table(where)
+    if RESTORING_FEATURE in features:
+        raise CorruptLog(
+            f"{where}: a restore of it has begun and not ended. If it was killed, call it again.",
+            path=where,
+            version=snapshot.version,
+        )
     unknown = features - KNOWN_FEATURES
     versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
     if unknown or versions != (1, 7):

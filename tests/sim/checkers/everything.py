@@ -41,6 +41,10 @@ CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
 
 def check(history: str | Sequence[str]) -> None:
     """Check a history by every checker; raise the first Violation."""
-    calls = calls_of(history)
+    check_calls(calls_of(history))
+
+
+def check_calls(calls: Sequence[Recorded]) -> None:
+    """Check the calls of a history by every checker; raise the first Violation."""
     for checker in CHECKERS.values():
         checker(calls)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.arguments import at_least_one
 from tests.sim.checkers.violations import Violation
 from tests.sim.power.disks import KINDS
 from tests.sim.power.recording import Recording
@@ -23,8 +24,8 @@ from tests.soak import records
 def main() -> int:
     """Record runs, and draw disks from them in turn; return 1 if one broke a promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.power", description=__doc__)
-    parser.add_argument("--disks", type=int, default=60, help="how many disks (60)")
-    parser.add_argument("--recordings", type=int, default=5, help="how many runs (5)")
+    parser.add_argument("--disks", type=at_least_one, default=60, help="how many disks (60)")
+    parser.add_argument("--recordings", type=at_least_one, default=5, help="how many runs (5)")
     given, commit = records.parsed(parser)
     logging.disable(logging.ERROR)  # what was not acknowledged may be gone, and is told of
     smaller_large_events(pytest.MonkeyPatch())

@@ -32,6 +32,7 @@ from tests.harness.backup_world import copy_objects, manager_of
 from tests.harness.failpoints import at_failpoint
 from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.simulated_kills import Killed, kill
+from tests.harness.tiers import sized
 
 NAME, LOG = "s/k", "s/_kv_tables/k"
 
@@ -196,9 +197,10 @@ def test_a_deleted_table_is_not_in_the_copy_and_can_be_created_there() -> None:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_folds_and_truncations_at_any_moment_of_a_backup_leave_the_copy_whole() -> None:
     for point in ("folded", "pinned", "file", "files", "log", "table"):
-        for visit in (1, 2, 3):
+        for visit in range(1, sized(3, 4)):
             shop = folded_shop()
             before = dict(shop.expected)
 
@@ -229,10 +231,11 @@ def test_a_killed_backup_of_a_table_is_finished_with_its_newer_state() -> None:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_a_killed_restore_never_shows_a_part_of_a_table_and_is_finished() -> None:
     points = ("planned", "aside", "closed", "cleared", "replaced", "last", "opened", "folded")
     for point in points:
-        for visit in (1, 3, 5):
+        for visit in range(1, sized(4, 7), 2):
             shop = folded_shop()
             copy = shop.backup()
             try:

@@ -14,7 +14,7 @@ from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import Pin, VersionAges, pin, pins, release, release_expired
 from pravega_spark.engine.state.settings_table import SettingsTable
 from pravega_spark.engine.state.state_table import TableChange
-from pravega_spark.engine.store import Store
+from pravega_spark.engine.store import PutOutcome, Store
 from pravega_spark.engine.store.memory import MemoryStore
 from pravega_spark.engine.store.root_marker import MARKER_KEY
 from pravega_spark.engine.stream.stream_sweep import sweep_deleted_stream, sweep_stream
@@ -44,6 +44,7 @@ from tests.harness.backup_world import (
     stream_of,
 )
 from tests.harness.failpoints import at_each_visit, at_failpoint
+from tests.harness.late_requests import requests_to
 from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import all_events, scale, write
 from tests.harness.small_tables import clean, versions
@@ -107,35 +108,9 @@ def test_copy_is_an_independent_root_with_streams_and_groups() -> None:
 
 def copier_to(copy: Store, world: World) -> TableCopier:
     """Return what copies tables of a world to an empty store."""
-    held = CopyUpdate(world.store, copy, "b", "", world.runtime, is_open=False, is_continued=False)
-    return TableCopier(copy, "b", HOUR_MS, lambda: None, bool, held)
-
-
-Request = Callable[[], object]
-
-
-def requests_to(copy: Store, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Request]:
-    """Return a list that fills with the requests of these kinds that a copy gets from now on.
-
-    A bucket may carry one out again, long after its process gave it up, repeated it, or died. Those
-    to write the marker are left out: one that lands late closes the copy, and opens it again.
-    """
-    asked = list[Request]()
-
-    def noted(name: str) -> None:
-        real = getattr(MemoryStore, name)
-
-        def call(store: MemoryStore, given: Any, *more: Any, **options: Any) -> object:
-            given = given if isinstance(given, str) else list(given)
-            if store.url == copy.url and given != MARKER_KEY:
-                asked.append(lambda: real(store, given, *more, **options))
-            return real(store, given, *more, **options)
-
-        monkeypatch.setattr(MemoryStore, name, call)
-
-    for name in names:
-        noted(name)
-    return asked
+    given = world.store, copy, "b", "", world.runtime, lambda: None
+    held = CopyUpdate(*given, is_open=False, is_continued=False)
+    return TableCopier(copy, "b", HOUR_MS, bool, held)
 
 
 def test_requests_to_delete_that_land_after_a_backup_take_nothing_of_it_away(
@@ -187,6 +162,59 @@ def test_requests_of_killed_backups_that_land_after_the_last_one_change_nothing(
     assert events_in(copy) == events_in(world.store)
     assert not manager_of(copy).restore().failed
     assert events_in(copy) == events_in(world.store)
+
+
+def live_files(store: Store) -> set[str]:
+    stream = stream_of(store)
+    stream.view()
+    with stream.log.files() as files:
+        return {add.path for add in files.all()}
+
+
+@pytest.mark.parametrize("is_update", [False, True])
+@pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("table", ["s/t/events", "_settings"])
+def test_last_commit_of_a_killed_run_lands_amid_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, table: str, nth: int, *, is_update: bool
+) -> None:
+    world, copy, held, seen = World(), MemoryStore(), list[Callable[[], object]](), 0
+    world.manager.update_settings(maintain="auto")
+    if is_update:
+        world.manager.backup(copy.url)
+        world.grow(3)
+        world.manager.update_settings(retain="3 days")
+        world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 3}))
+    create, folder = MemoryStore.put_if_absent, f"{table}/_delta_log/"
+    kind = b"SET SETTINGS" if table == "_settings" else b"BACKUP"
+
+    def sent(store: MemoryStore, key: str, data: bytes, **options: Any) -> PutOutcome:
+        nonlocal seen
+        if store.url == copy.url and key.startswith(folder):
+            is_last = kind in data and (b'"add"' in data or not is_update or kind != b"BACKUP")
+            if is_last and not held:
+                held.append(lambda: create(store, key, data, **options))
+                raise Killed
+            seen += bool(held)
+            if seen == nth:
+                held[0]()
+        return create(store, key, data, **options)
+
+    monkeypatch.setattr(MemoryStore, "put_if_absent", sent)
+    with pytest.raises(Killed):
+        world.manager.backup(copy.url, update=is_update)
+    world.grow(3)
+    world.manager.truncate_stream("s/t", StreamCut("s/t", 1, {0: 14}))
+    world.manager.update_settings(retain="4 days")
+    seen = 0
+    try:
+        world.manager.backup(copy.url, update=is_update)
+    except TooBusy:
+        world.manager.backup(copy.url, update=is_update)
+    held[0]()
+    assert events_in(copy) == events_in(world.store)
+    assert live_files(copy) == live_files(world.store)
+    assert manager_of(copy).settings().summary() == "retain=4 days (root)"
+    world.manager.backup(copy.url, update=True)
 
 
 def test_copy_holds_the_events_up_to_its_version_during_concurrent_writes() -> None:
@@ -576,6 +604,23 @@ def test_copy_of_an_earlier_root_at_the_same_url_is_not_completed(point: str) ->
         return
     with pytest.raises(IllegalState, match="s/t/events is another table than the one that was"):
         again.manager.backup(copy.url, "s/t")
+
+
+def test_files_of_a_stream_that_the_source_has_lost_are_deleted_and_no_files_of_others() -> None:
+    world, copy = World(), MemoryStore()
+    world.manager.create_stream("s/a")
+    with world.manager.create_writer("s/a") as writer:
+        writer.write_event(b"x").result()
+    with at_each_visit("backup.files", kill_at_visit(2)), pytest.raises(Killed):
+        world.manager.backup(copy.url)
+    assert copy.list("s/a/events/data")
+    foreign = ("readme.txt", "photos/may/1.jpg", "s/notes.txt", "s/a/data/notes.txt")
+    for key in foreign:
+        copy.put(key, b"own")
+    world.store.delete([entry.key for entry in world.store.list("s/a")])
+    assert manager_of(world.store).backup(copy.url).missing == ("s/a",)
+    assert copy.list("s/a/events") == []
+    assert [copy.get(key) for key in foreign] == [b"own"] * 4
 
 
 def test_copy_of_a_part_of_a_table_that_the_source_has_lost_is_not_completed() -> None:

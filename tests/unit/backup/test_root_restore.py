@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from pravega_spark.backup.restore import RestoredTable
 from pravega_spark.engine.log import checkpoint
@@ -35,6 +37,8 @@ from tests.harness.backup_world import (
 )
 from tests.harness.drawn_lives import DRAWN
 from tests.harness.failpoints import at_failpoint
+from tests.harness.late_requests import requests_to
+from tests.harness.releases import run_release
 from tests.harness.simulated_kills import Killed, kill, kill_at_visit
 from tests.harness.small_streams import write
 from tests.harness.small_tables import clean
@@ -275,7 +279,7 @@ def test_restore_opens_the_complete_tables_of_a_killed_backup(point: str) -> Non
     assert opened.create_scope("other")
 
 
-STEPS = ["planned", "aside", "closed", "cleared", "replaced", "last", "opened", "row", "marker"]
+STEPS = ["planned", "cleared", "replaced", "last", "row", "marker"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -298,8 +302,97 @@ def test_restore_killed_anywhere_is_finished_by_a_repetition_with_the_same_repor
     assert again.life != done.life  # this may be a copy of the restored root
     assert replace(again, life=done.life) == done
     assert events_in(copy) == numbers(10)
-    assert not copy.exists("s/t/events/_pravega/restore.json")
-    assert not copy.exists("s/t/events/_pravega/first.json")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_requests_of_killed_restores_that_land_after_the_last_one_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    world = World()
+    copy = torn(world, 4)
+    written = requests_to(copy, monkeypatch, "put", "put_if_absent")
+    deleted = requests_to(copy, monkeypatch, "delete")
+    with at_failpoint(f"restore.{step}", kill), pytest.raises(Killed):
+        manager_of(copy).restore_stream("s/t") if step == "row" else manager_of(copy).restore()
+    of_killed = len(written)
+    assert not manager_of(copy).restore().failed
+    with manager_of(copy).create_writer("s/t") as writer:
+        writer.write_events([b"new"]).result()
+    for request in [*reversed(written[:of_killed]), *deleted]:
+        request()
+    opened = manager_of(copy)
+    assert [event.data for event in opened.read("s/t")] == [*numbers(10), b"new"]
+    with opened.create_writer("s/t") as writer:
+        writer.write_events([b"newer"]).result()
+    assert opened.list_streams("s") == ["s/t"]
+    assert opened.restore_stream("s/t").dropped_versions == 0
+    assert events_in(copy) == [*numbers(10), b"new", b"newer"]
+
+
+@pytest.mark.parametrize("step", ["planned", "cleared", "replaced"])
+def test_stream_that_a_killed_restore_has_left_is_opened_by_nobody(
+    tmp_path: Path, step: str
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    files = set[Path]()
+    with manager.create_writer("s/t") as writer:
+        for n in range(4):
+            writer.write_events([b"%d" % n]).result()
+            (newest,) = set((tmp_path / "s/t/events/data").rglob("*.parquet")) - files
+            files.add(newest)
+    newest.unlink()
+    known = StreamManager(tmp_path)
+    assert known.stream_info("s/t").events == 4
+    with at_failpoint(f"restore.{step}", kill), pytest.raises(Killed):
+        StreamManager(tmp_path).restore_stream("s/t")
+    for opened in (known, StreamManager(tmp_path)):
+        with pytest.raises(CorruptLog, match="a restore of it has begun and not ended"):
+            list(opened.read("s/t"))
+        with pytest.raises(CorruptLog, match="call it again"):
+            opened.seal_stream("s/t")
+    with pytest.raises(DeltaError, match="pravega-restoring"):
+        DeltaTable(tmp_path / "s/t/events").to_pyarrow_dataset()
+    done = StreamManager(tmp_path).restore_stream("s/t")
+    assert (done.dropped_versions, done.dropped_events) == (1, 1)
+    for opened in (known, StreamManager(tmp_path)):
+        assert [event.data for event in opened.read("s/t")] == numbers(3)
+    assert DeltaTable(tmp_path / "s/t/events").protocol().min_reader_version == 1
+
+
+RELEASE_IS_KILLED = """
+import os, sys
+import pravega_spark
+from pravega_spark.engine import failpoints
+failpoints.install(lambda name: os._exit(0) if name == sys.argv[2] else None)
+pravega_spark.StreamManager(sys.argv[1]).restore()
+sys.exit("the failpoint was not reached")
+"""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("step", ["planned", "aside", "closed", "replaced", "last", "opened"])
+def test_restore_of_the_previous_release_that_was_killed_is_finished(
+    tmp_path: Path, step: str
+) -> None:
+    manager = StreamManager(tmp_path)
+    manager.create_scope("s")
+    manager.create_stream("s/t")
+    with manager.create_writer("s/t") as writer:
+        for n in range(4):
+            writer.write_events([b"%d" % n]).result()
+    newest = max(
+        (tmp_path / "s/t/events/data").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns
+    )
+    newest.unlink()
+    run_release("0.1.0", RELEASE_IS_KILLED, tmp_path, f"restore.{step}")
+    done = StreamManager(tmp_path).restore()
+    assert not done.failed
+    assert done.streams["s/t"].dropped_events == 1
+    assert [event.data for event in StreamManager(tmp_path).read("s/t")] == numbers(3)
+    left = {path.name for path in (tmp_path / "s/t/events/_pravega").iterdir()}
+    assert left.isdisjoint({"restore.json", "first.json"})
 
 
 def test_restored_stream_with_new_events_begins_another_life_when_restored_again() -> None:

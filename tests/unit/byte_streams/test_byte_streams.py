@@ -41,6 +41,7 @@ from pravega_spark.values.limits import BLOCK_BYTES, PREFETCH_CHUNKS
 from tests.harness.fake_runtime import FakeRuntime, manager_of
 from tests.harness.page_examples import REPOSITORY
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 S = "s/bytes"
 ONE = StreamConfiguration(ScalingPolicy.fixed(1))
@@ -644,9 +645,11 @@ def calls_to_seek(chunks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_a_seek_costs_the_same_in_a_stream_of_ten_times_as_many_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few, many = calls_to_seek(150, monkeypatch), calls_to_seek(1_500, monkeypatch)
+    few = calls_to_seek(sized(60, 150), monkeypatch)
+    many = calls_to_seek(sized(600, 1_500), monkeypatch)
     assert max(few[0], many[0]) <= 2 * PREFETCH_CHUNKS + 8, (few, many)
     assert many[1] <= few[1] + 4, (few, many)

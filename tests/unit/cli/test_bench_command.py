@@ -12,7 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from pravega_spark import StreamManager
 from pravega_spark.benchmark.folder import MARK_KEY, Prefix
@@ -20,6 +22,7 @@ from pravega_spark.benchmark.meter import Bounds, Meter
 from pravega_spark.benchmark.run import Plan, Proof, prove
 from pravega_spark.benchmark.run import run as run_bench
 from pravega_spark.benchmark.workloads import Workloads
+from pravega_spark.engine.store.root_marker import MARKER_KEY
 from tests.unit.cli.conftest import CommandLine, Shell
 
 COMMAND = [sys.executable, "-u", "-m", "pravega_spark.cli", "bench"]
@@ -148,6 +151,30 @@ def test_a_root_in_memory_is_refused(shell: Shell) -> None:
     assert "a root of streams" in shell.failed("bench", "--root", shell.manager.root)
 
 
+@pytest.mark.parametrize("place", ["", "/part=1", "/_delta_log", "/new/deep"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "cleaned up"])
+def test_a_delta_table_and_a_place_in_one_are_refused(
+    shell: Shell, tmp_path: Path, place: str, is_old: bool
+) -> None:
+    table = tmp_path / "table"
+    write_deltalake(table, pa.table({"part": [1], "value": [2]}), partition_by=["part"])
+    if is_old:
+        DeltaTable(table).create_checkpoint()
+        (table / "_delta_log" / "00000000000000000000.json").unlink()
+    before = files(table)
+    assert "a Delta table" in shell.failed("bench", "--root", f"{table}{place}")
+    assert files(table) == before
+
+
+def test_a_place_in_a_scope_without_its_root_is_refused(shell: Shell, tmp_path: Path) -> None:
+    root = StreamManager(tmp_path / "root")
+    root.create_scope("s")
+    root.create_stream("s/a")
+    (tmp_path / "root" / MARKER_KEY).unlink()
+    for place in ("s/a", "s/new"):
+        assert "a scope of a root" in shell.failed("bench", "--root", f"{tmp_path}/root/{place}")
+
+
 @pytest.mark.parametrize("folder", ["_delta_log", "_scope"])
 def test_a_table_and_a_scope_without_its_root_are_refused(
     shell: Shell, tmp_path: Path, folder: str
@@ -178,7 +205,7 @@ def test_a_signal_ends_the_run_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals, until: str
 ) -> None:
     (tmp_path / "mine").write_text("kept")
-    with started(tmp_path, until, "--calls", "5000") as process:
+    with started(tmp_path, until, "--calls", "1000") as process:
         process.send_signal(number)
         _, error = process.communicate(timeout=300)
     assert process.returncode == 128 + number
@@ -295,7 +322,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         "--seconds",
         "10 min",
         "--calls",
-        "1500",
+        "1000",
     ]
     both = [
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

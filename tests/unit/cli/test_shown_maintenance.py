@@ -33,6 +33,11 @@ def ran(manager: StreamManager) -> None:
         open_maintenance(store).finish_now(kind, (None,), JOB, store.time_ms(), 1)
 
 
+@pytest.fixture(autouse=True)
+def no_python_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)  # the doctor starts it
+
+
 def test_the_doctor_says_whether_anybody_maintains_the_root(
     manager: StreamManager, capsys: Any
 ) -> None:

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterator
 from functools import cache
@@ -21,13 +22,18 @@ PACKAGE = Path(pravega_spark.__file__).parent
 _CALLS = {"critical", "debug", "error", "exception", "info", "log", "warning"}
 _OF_RECORDS = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
 
+_NAMED = re.compile(rb"\b(logger|logging|log_fields|own_logger)\b")
+
 
 @cache
 def _calls() -> list[tuple[Path, ast.Call]]:
     """The calls of ``logger``, ``logging``, and of what makes loggers and fields."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        text = path.read_bytes()
+        if not _NAMED.search(text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             match node:
                 case (
                     ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "logging")))

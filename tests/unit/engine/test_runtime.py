@@ -14,6 +14,7 @@ import pytest
 from pravega_spark.engine.runtime import shared_calls
 from pravega_spark.engine.runtime.system import SYSTEM
 from pravega_spark.values.limits import STORAGE_THREADS
+from tests.harness.tiers import sized
 
 WAIT = 240.0
 
@@ -120,10 +121,11 @@ def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.Mo
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_no_call_is_lost_while_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.0)
     threads = shared_calls.CallThreads()
-    for number in range(2_000):
+    for number in range(sized(500, 2_000)):
         assert threads.each(lambda item: -item, range(number % 9 + 2))[1] == -1
 
 

@@ -31,6 +31,7 @@ from tests.harness.fault_plans import Rule
 from tests.harness.group_world import NAME, World, drain
 from tests.harness.releases import run_release
 from tests.harness.small_streams import scale
+from tests.harness.tiers import sized
 
 OTHER = "s/u"
 
@@ -121,9 +122,10 @@ def test_each_stream_that_lost_events_is_told_with_its_head() -> None:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 @pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
 def test_each_find_is_told_once_whichever_call_of_the_step_fails(acknowledge: str) -> None:
-    for nth in range(1, 60):
+    for nth in range(1, 60, sized(3, 1)):
         world = lossy()
         group = world.created(acknowledge=acknowledge)
         reader = group.create_reader("a")

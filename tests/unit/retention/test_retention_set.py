@@ -26,6 +26,7 @@ from tests.harness.fake_runtime import FakeRuntime, memory
 from tests.harness.small_streams import make_stream, reopen, scale, write
 from tests.harness.small_tables import clean
 from tests.harness.spy_store import Spy
+from tests.harness.tiers import sized
 
 
 def grown(commits: int = 40, store: Spy | None = None) -> StreamLog:
@@ -183,6 +184,7 @@ def test_sizes_of_entries_below_the_head_are_known() -> None:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 @pytest.mark.parametrize("is_large", [False, True])
 def test_search_reads_few_commits_of_a_long_log(
     is_large: bool, monkeypatch: pytest.MonkeyPatch
@@ -190,14 +192,15 @@ def test_search_reads_few_commits_of_a_long_log(
     if is_large:  # then the first one is a state file, and the others are parts
         monkeypatch.setattr(checkpoint, "_DOMAINS_A_COMMIT", 0.001)
     spy = Spy()
-    stream = grown(4 * STATE_FILE_COMMITS, spy)
-    for n in range(1, 5):
+    states = sized(2, 4)
+    stream = grown(states * STATE_FILE_COMMITS, spy)
+    for n in range(1, states + 1):
         maintain(stream.log.reader, n * STATE_FILE_COMMITS)
     assert bool(stream.log.reader.spans()) == is_large
     view = stream.view()
     spy.calls.clear()
     LogRetentionSet(stream, view, VersionAges.read(stream.log)).partition(
-        lambda e: e.version <= 3 * STATE_FILE_COMMITS + 100
+        lambda e: e.version <= (states - 1) * STATE_FILE_COMMITS + 100
     )
     assert spy.count("get", "_delta_log") <= 20
     assert spy.count("get_many", "_delta_log") <= 100 + COMMITS_PAGE + 4

@@ -914,23 +914,23 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("row_groups", [1, 3])
-def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event(row_groups: int) -> None:
+def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event() -> None:
     """In a process of its own, because pyarrow aborts at some footers of several row groups."""
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=_flip_each_bit_of_a_footer, args=(row_groups,))
+    child = context.Process(target=_flip_each_bit_of_footers)
     child.start()
     child.join(120)
     assert child.exitcode == 0
 
 
-def _flip_each_bit_of_a_footer(row_groups: int) -> None:
-    store = MemoryStore()
-    with limits(ROW_GROUP_EVENTS=12 // row_groups):
-        (ref,) = stage_at(store, table_of(12))
-    if row_groups == 1:  # readable without a digest, too
-        _flip_each_bit(store, without_digest(ref))
-    _flip_each_bit(store, ref)
+def _flip_each_bit_of_footers() -> None:
+    for row_groups in (1, 3):
+        store = MemoryStore()
+        with limits(ROW_GROUP_EVENTS=12 // row_groups):
+            (ref,) = stage_at(store, table_of(12))
+        if row_groups == 1:  # readable without a digest, too
+            _flip_each_bit(store, without_digest(ref))
+        _flip_each_bit(store, ref)
 
 
 def _flip_each_bit(store: MemoryStore, ref: ChunkRef) -> None:

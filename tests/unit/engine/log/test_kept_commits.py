@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.backup.restore import restore_table
 from pravega_spark.engine.log import reader as log_reader
+from pravega_spark.engine.log.actions import Body
 from pravega_spark.engine.log.checkpoint import maintain
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.reader import KeptCommits
 from pravega_spark.engine.log.stored_state import state_key
 from tests.harness.fake_runtime import FakeRuntime, memory
-from tests.harness.small_tables import event_add, put, table_log
+from tests.harness.small_tables import commit, event_add, put, table_log
 from tests.harness.spy_store import Spy
 
 
@@ -37,6 +39,26 @@ def test_state_file_reads_no_commit_that_its_writer_made_or_read() -> None:
     store.delete([state_key(ours.path, 11), ours.reader.hint_key])
     maintain(Log(store, other.path, runtime).reader, 11)  # by a process that kept none
     assert store.get(state_key(ours.path, 11)) == written
+
+
+def test_state_file_holds_nothing_that_a_restore_has_dropped_since_its_writer_made_it() -> None:
+    runtime = FakeRuntime()
+    store = memory(runtime)
+    other = table_log(store, runtime)
+    ours = Log(RemoteSpy(store), other.path, runtime)
+    ours.maintain = lambda log, version: None
+    for n in range(1, 6):
+        commit(ours, lambda _, n=n: Body("TEST", domains={f"test-{n}": "kept"}))
+    store.delete([ours.reader.key(4)])
+    assert restore_table(store, ours.path, runtime).dropped_versions == 2
+    put(ours, "new")
+    newest = ours.snapshot
+    assert newest is not None
+    maintain(ours.reader, newest.version)
+    written = store.get(state_key(ours.path, newest.version))
+    store.delete([state_key(ours.path, newest.version), ours.reader.hint_key])
+    maintain(Log(store, other.path, runtime).reader, newest.version)
+    assert store.get(state_key(ours.path, newest.version)) == written
 
 
 def test_process_that_commits_nothing_keeps_nothing() -> None:

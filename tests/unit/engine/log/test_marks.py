@@ -151,7 +151,7 @@ def copy_needs_every_commit_from_its_own_mark_on() -> None:
     newest = log.refresh()
     log.store.delete([log.reader.key(COMMITS + 1)])
     with pytest.raises(CorruptLog, match=f"version {COMMITS + 1} of the log is missing"):
-        copy.copy_log(log, LogReader(MemoryStore(), log.path), newest)
+        copy.copy_log(log, LogReader(MemoryStore(), log.path), newest, is_begun=False)
 
 
 def compaction_returns_the_version_that_it_released() -> None:

@@ -75,6 +75,7 @@ def opened(log: Log) -> Log:
 
 
 @pytest.mark.check
+@pytest.mark.long(slow=False)
 def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
     calls: dict[int, tuple[int, int]] = {}
     for ids in (1_600, 16_000):
@@ -84,7 +85,7 @@ def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
         log.maintain = lambda log, version: maintain(log.reader, version, known=log.snapshot)
         spy.calls.clear()
         most = 0
-        for n in range(4 * STATE_FILE_COMMITS):
+        for n in range(sized(2, 4) * STATE_FILE_COMMITS):
             put(log, str(n))
             if n % 101 == 0:
                 reads = Spy(spy.inner)

@@ -22,6 +22,7 @@ from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.limits import CHECK_THREADS
 from pravega_spark.values.segments import StreamCut
 from tests.harness.distant_store import Distant
+from tests.harness.tiers import sized
 
 ONE = StreamConfiguration(ScalingPolicy.fixed(1))
 Process = Callable[[str], Distant]
@@ -61,7 +62,8 @@ def membership(root: str, names: tuple[str, ...]) -> QueryMembership:
     return QueryMembership(read_settings(given), "s/group")
 
 
-@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_group_of_a_query_is_created_over_many_streams_at_once(
     root: str, process: Process, count: int
 ) -> None:
@@ -78,7 +80,8 @@ def test_group_of_a_query_is_created_over_many_streams_at_once(
     assert sorted(group.stream_cuts()) == list(names)
 
 
-@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_query_that_joins_a_group_compares_where_both_began_in_many_streams_at_once(
     root: str, process: Process, count: int
 ) -> None:
@@ -113,7 +116,8 @@ def test_first_stream_by_name_of_which_a_query_skipped_events_is_named_and_it_le
             membership(root, names).check(start, None)
 
 
-@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.long(slow=False)
+@pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_names_of_many_scopes_are_listed_at_once(root: str, process: Process, count: int) -> None:
     manager = StreamManager(root)
     for number in range(count):

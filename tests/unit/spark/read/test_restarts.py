@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,14 @@ from pravega_spark.engine.stream.stream_log import open_stream
 from pravega_spark.errors import (
     InvalidOption,
     NoSuchStream,
+    PravegaSparkError,
     RootChanged,
     StaleIdentity,
     TruncatedData,
 )
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.read.micro_batch import PravegaStreamReader
+from pravega_spark.spark.source import PravegaDataSource
 from pravega_spark.spark.source_offsets import decode, encode, present
 from pravega_spark.spark.versions import ReadAllAvailable
 from pravega_spark.values.segments import make_segment_id
@@ -29,6 +29,7 @@ from tests.harness.releases import run_release
 from tests.harness.small_streams import created, scale
 from tests.harness.spark_reading import batch_reader, events, fill, rows, stream_reader
 from tests.harness.truncating import truncate
+from tests.harness.warm_children import FORKED
 
 Offset = dict[str, Any]
 
@@ -340,14 +341,26 @@ def _in_a_process(options: dict[str, str], *batches: Offset) -> str:
 
     It goes on at a batch's end, or repeats the batch between two.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", EARLIER, json.dumps(options), *map(json.dumps, batches)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode
-    return done.stderr
+    ours, theirs = FORKED.Pipe()
+    process = FORKED.Process(target=_tell_the_error, args=(theirs, options, batches))
+    process.start()
+    theirs.close()
+    error: str = ours.recv()
+    process.join(60)
+    return error
+
+
+def _tell_the_error(told: Any, options: dict[str, str], batches: tuple[Offset, ...]) -> None:
+    source = PravegaDataSource(options)
+    try:
+        reader = source.streamReader(source.schema())
+        start, *ends = batches
+        end = ends[0] if ends else reader.latestOffset(start, ReadAllAvailable())
+        for part in reader.partitions(start, end):
+            list(reader.read(part))
+        told.send("")
+    except PravegaSparkError as error:
+        told.send(f"{type(error).__name__}: {error}")
 
 
 @pytest.mark.parametrize("lost", ["saved cut", "time", "segment"])

@@ -1,0 +1,13 @@
+"""What command lines of the tests ask of their options."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+
+def at_least_one(text: str) -> int:
+    """Return a whole number, of 1 at least: a type for argparse."""
+    number = int(text)
+    if number < 1:
+        raise ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number

@@ -1,0 +1,40 @@
+"""Commands of the proof refuse a number that would try nothing, instead of an empty run."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import tests.mutants.__main__ as mutants
+import tests.sim.__main__ as sim
+import tests.sim.power.__main__ as power
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (sim.main, ["--seeds"]),
+        (sim.main, ["--workers"]),
+        (sim.main, ["--each-call", "n", "--stride"]),
+        (power.main, ["--disks"]),
+        (power.main, ["--recordings"]),
+        (mutants.main, ["--workers"]),
+        (mutants.main, ["--simulated"]),
+        (mutants.main, ["--simulated", "1", "--most"]),
+    ],
+)
+def test_number_that_would_try_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: object,
+    options: list[str],
+    value: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["command", *options, value])
+    assert callable(command)
+    with pytest.raises(SystemExit) as refused:
+        command()
+    assert refused.value.code == 2
+    assert f"{options[-1]}: must be 1 or more, got {value}" in capsys.readouterr().err
