@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark import session
 from pravega_spark.maintenance.auto import VARIABLE
+from tests.harness import warm_workers
 from tests.harness.page_examples import REPOSITORY, Example, PageRun, examples_of, pages
 
 _LAUNCH = {
@@ -86,7 +87,8 @@ def start_spark() -> Callable[[], SparkSession]:
     """Return a function that returns the one session of all pages; most pages need none."""
 
     def start() -> SparkSession:
-        found: SparkSession = session(**_LAUNCH)
+        with warm_workers.given():
+            found: SparkSession = session(**_LAUNCH)
         found.sparkContext.setLogLevel("OFF")
         return found
 

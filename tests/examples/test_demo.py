@@ -20,6 +20,7 @@ from flights.nycflights import load_flights
 from pravega_spark import StreamManager
 from pravega_spark.spark.jars import delta_package
 from pravega_spark.spark.versions import spark_release
+from tests.harness import warm_workers
 from tests.harness.launched import Launched, launched
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import only_long
@@ -41,7 +42,7 @@ def run(
     environment.pop("PYSPARK_PYTHON", None)
     command = [sys.executable]
     if submit:
-        environment["PYSPARK_PYTHON"] = sys.executable
+        environment |= warm_workers.variables()
         command = [str(Path(sys.executable).parent / "spark-submit"), "--packages"]
         command.append(str(delta_package(spark_release())))
     return subprocess.run(

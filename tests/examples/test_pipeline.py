@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import pravega_spark as pravega
+from tests.harness import warm_workers
 from tests.harness.jvm import clean_environment
 from tests.harness.local_spark import local_session
 from tests.harness.tiers import only_long
@@ -92,7 +93,7 @@ def run(folder: Path) -> str:
         [Path(sys.executable).parent / "spark-pipelines", "run", *CATALOG],
         cwd=folder,
         # Any free port for Spark Connect, as Spark's own tests have it.
-        env=clean_environment(PYSPARK_PYTHON=sys.executable, SPARK_TESTING="1"),
+        env=clean_environment(**warm_workers.variables(), SPARK_TESTING="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -29,7 +29,7 @@ from pravega_spark.engine.stream.view import StreamView
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.session import session
 from pravega_spark.values.segments import StreamCut
-from tests.harness import failpoints
+from tests.harness import failpoints, warm_workers
 from tests.harness.bank import DECOY, FENCED, STREAM, event, fund
 from tests.harness.bank_audit import Books
 from tests.harness.tiers import sized
@@ -293,7 +293,8 @@ def test_sampled_versions_balance_for_delta_spark(bank: tuple[Path, Nemesis]) ->
     root, _ = bank
     manager = StreamManager(root)
     last = manager.stream_info(STREAM).version
-    spark = session(**LAUNCH).newSession()
+    with warm_workers.given():
+        spark = session(**LAUNCH).newSession()
     spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     for version in sorted({last, *Random(SEED).sample(range(1, last), SPARK_VERSIONS)}):

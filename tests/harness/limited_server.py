@@ -81,8 +81,9 @@ class LimitedServer:
         return os.pread(self.log.fileno(), 1 << 20, 0).decode()
 
     def begin_to_end(self) -> None:
-        """Send it SIGTERM."""
-        os.kill(self.pid, signal.SIGTERM)
+        """Send it SIGTERM, unless it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
 
     def end(self) -> str:
         """End it by SIGTERM; return its log."""

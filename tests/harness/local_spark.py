@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pravega_spark.spark.session import session
 from pravega_spark.spark.versions import HAS_FILTERS, HAS_TRIGGERS
+from tests.harness import warm_workers
 from tests.harness.tiers import IS_LONG
 
 _LAUNCH = {
@@ -35,7 +36,8 @@ Queries of ``make long``, and of processes that tests start, have the default.
 
 def local_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session of its own with these settings."""
-    made = session(**_LAUNCH).newSession()
+    with warm_workers.given():
+        made = session(**_LAUNCH).newSession()
     for key, value in {**_SMALL, **({} if IS_LONG else _CHECKPOINTS), **settings}.items():
         made.conf.set(key, value)
     return made

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from tests.harness import jvm
+from tests.harness import jvm, warm_workers
 
 PROJECT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -26,8 +26,7 @@ def environment() -> dict[str, str]:
     """Return the environment of a new Spark: this interpreter, loopback, no inherited settings."""
     return jvm.clean_environment(
         SPARK_HOME=str(SPARK_HOME),
-        PYSPARK_PYTHON=sys.executable,
-        PYSPARK_DRIVER_PYTHON=sys.executable,
+        **warm_workers.variables(),
         PYTHONPATH=str(PROJECT),
     )
 

@@ -22,7 +22,9 @@ from tests.harness import failpoints
 
 FORKED: Any = multiprocessing.get_context("forkserver")
 """Starts processes of functions. A process has one such server: what is preloaded is set here."""
-FORKED.set_forkserver_preload(["tests.harness.preloaded", "tests.harness.warm_children"])
+FORKED.set_forkserver_preload(
+    [f"tests.harness.{name}" for name in ("preloaded", "preloaded_pages", "warm_children")]
+)
 
 
 class WarmChild:

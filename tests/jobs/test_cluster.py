@@ -28,7 +28,7 @@ from pravega_spark.jobs.signals import StopSignal
 from tests.harness.launch_lines import SCHEDULED
 from tests.harness.s3_server import S3Server
 from tests.harness.spark_cluster import PROJECT, SPARK_HOME, Cluster, cluster, environment, run
-from tests.harness.tiers import only_long, sized
+from tests.harness.tiers import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -229,8 +229,12 @@ def test_failed_and_slower_attempts_are_not_in_the_transaction(written: Written)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("job", [*JOBS][: sized(1, 5)])
-@pytest.mark.parametrize("on_s3", [False, True][: sized(1, 2)])
+@only_long(
+    "the tests above write from both workers, tests/jobs/test_maintenance.py does each kind of "
+    "work in tasks, and tests/jobs/test_launchers.py submits a job"
+)
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("on_s3", [False, True])
 def test_job_on_a_cluster_leaves_what_it_leaves_in_one_process(
     spark: SparkSession,
     started: Cluster,
@@ -266,7 +270,7 @@ def test_job_on_a_cluster_leaves_what_it_leaves_in_one_process(
 
 
 @pytest.mark.long
-@only_long("the test above runs maintenance on both workers")
+@only_long("tests/jobs/test_file_copies.py copies the same in one process")
 @pytest.mark.parametrize("on_s3", [False, True])
 def test_copies_on_a_cluster_are_those_of_one_process(
     started: Cluster, s3: S3Server, tmp_path: Path, on_s3: bool

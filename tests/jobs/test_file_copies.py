@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pravega_spark import StreamConfiguration, StreamManager
-from tests.harness import failpoints
+from tests.harness import failpoints, warm_workers
 from tests.harness.copy_jobs import Copies
 from tests.harness.jvm import clean_environment
 from tests.harness.releases import run_release
@@ -409,7 +409,7 @@ def test_import_that_is_killed_at_a_commit_loses_and_doubles_nothing(copies: Cop
         """Run the job as a user does; its process, which commits, is killed."""
         submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
         job = [*submit, str(REPOSITORY / "jobs/import_stream.py"), "--root", str(copies.root)]
-        variables = {"PYSPARK_PYTHON": sys.executable, **failpoints.variables(at)}
+        variables = {**warm_workers.variables(), **failpoints.variables(at)}
         return subprocess.run(
             [*job, "--stream", "s/in", "--checkpoint", str(copies.folder / "import"), *given],
             env=clean_environment(**variables),

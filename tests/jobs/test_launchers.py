@@ -12,6 +12,7 @@ import pytest
 from pravega_spark import StreamManager
 from pravega_spark.spark.jars import delta_package
 from pravega_spark.spark.versions import spark_release
+from tests.harness import warm_workers
 from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
 from tests.harness.tiers import only_long
@@ -38,9 +39,7 @@ def launch(
     }[by]
     done = subprocess.run(
         [*words, *map(str, options)],
-        env=clean_environment(
-            PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(REPOSITORY), **variables
-        ),
+        env=clean_environment(**warm_workers.variables(), PYTHONPATH=str(REPOSITORY), **variables),
         capture_output=True,
         text=True,
         timeout=300,

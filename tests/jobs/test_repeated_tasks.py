@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
+from tests.harness import warm_workers
 from tests.harness.jvm import clean_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -23,7 +24,7 @@ def test_job_says_that_a_task_was_repeated_and_its_sums_are_the_least(tmp_path: 
         manager.create_stream(f"s/{name}")
     done = subprocess.run(
         [sys.executable, str(REPOSITORY / "tests/harness/repeating_app.py"), str(tmp_path)],
-        env=clean_environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(REPOSITORY)),
+        env=clean_environment(**warm_workers.variables(), PYTHONPATH=str(REPOSITORY)),
         capture_output=True,
         text=True,
         timeout=250,

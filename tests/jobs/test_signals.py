@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager
+from tests.harness import warm_workers
 from tests.harness.jvm import clean_environment
 from tests.harness.tiers import sized
 
@@ -47,7 +48,7 @@ def submitted(root: Path, name: str) -> subprocess.Popen[str]:
     job = [str(REPOSITORY / "jobs" / name), "--root", str(root), "--interval", "1s"]
     process = subprocess.Popen(
         [*submit, *job],
-        env=clean_environment(PYSPARK_PYTHON=sys.executable),
+        env=clean_environment(**warm_workers.variables()),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

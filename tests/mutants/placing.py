@@ -211,8 +211,9 @@ def _listed(value: Any) -> ast.AST:
     """Return what a field of a node holds as a node, to be compared."""
     if isinstance(value, ast.AST):
         return value
-    nodes = value if isinstance(value, list) else [value]
-    return ast.List([n if isinstance(n, ast.AST) else ast.Constant(n) for n in nodes], ast.Load())
+    items = value if isinstance(value, list) else [value]
+    nodes: list[Any] = [one if isinstance(one, ast.AST) else ast.Constant(one) for one in items]
+    return ast.List(nodes, ast.Load())
 
 
 class _Compared(ast.NodeTransformer):

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 SEEDS = 60
 """The first so many seeds of the simulator are those of the record."""
 MOST = 20
-"""Of them so many are played with a fault at most: those that it changes most often."""
+"""Of them so many are played with a fault at most: those that reach it most often."""
 _REASONS = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
 Rows = dict[str, dict[str, Any]]
 """By the promise of a fault what the simulator and what its tests said of it."""
@@ -95,8 +95,7 @@ def _part(rows: Rows) -> Iterator[str]:
     yield (
         f"Of {len(FAULTS)} faults, {len(shown)} may show in a history. The simulator catches "
         f"**{caught} of these {len(shown)}** by the first {SEEDS} seeds ({max(days, default='')}); "
-        f"with each fault at most {MOST} were played, those in which it "
-        "changes most often what its place computes."
+        f"with each fault at most {MOST} were played, those that reach it most often."
         f"{f' {left} of the faults were not played yet.' if left else ''}\n\n"
     )
     yield from _table("the simulator", shown, rows, _simulated)
@@ -126,8 +125,8 @@ def _simulated(row: Mapping[str, Any], fault: Fault) -> str:
     if found["verdict"] == "caught":
         return f"seed {found['seed']}, played as number {found['played']}: {found['broken']}"
     if found["verdict"] in ("unreached", "absent"):
-        return "**not caught**: it changes nothing in any seed"
-    which = f"{found['played']} of {found['reaching']} seeds in which it changes something"
+        return "**not caught**: no seed reaches it"
+    which = f"{found['played']} of {found['reaching']} seeds that reach it"
     error = "; some end in an error of Python, which does not count"
     return f"**not caught** by {which}{error if found['verdict'] == 'error' else ''}"
 

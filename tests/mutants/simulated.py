@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,14 @@ def played(
         for fault in places.numbers:
             if not reaching[fault]:
                 yield Shown(fault, "unreached", f"it changes nothing in {seeds} seeds")
-        yield from executor.map(
-            lambda fault: _shown(
-                fault, warm, reaching[fault], lambda: places.place(fault), most or seeds
-            ),
-            again,
-        )
+        begun = [
+            executor.submit(
+                _shown, fault, warm, reaching[fault], partial(places.place, fault), most or seeds
+            )
+            for fault in again
+        ]
+        for one in as_completed(begun):  # one that loops in its seeds holds no other back
+            yield one.result()
     for fault in places.elsewhere:
         yield _shown(fault, _warm_with(fault), list(range(seeds)), bool, most or seeds)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness import warm_workers
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 PICTURES = {"kafka": 0, "retention": 3}
 """How many pictures a notebook has, if not one."""
@@ -147,7 +149,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=folder,
         env={
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
+            **warm_workers.variables(),
             "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
             "TMPDIR": str(folder),  # where the notebooks have their root
         },

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from tests.harness import delta_engines
 from tests.harness.story import START_US, Clock, Story
+from tests.harness.tiers import sized
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +67,8 @@ def borders(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(Path(root, "nyc/borders/events"))
 
 
-@pytest.mark.parametrize("operator", ["=", "<", "<=", ">", ">="])
+@pytest.mark.long
+@pytest.mark.parametrize("operator", ["<=", ">", "=", "<", ">="][: sized(2, 5)])
 def test_filter_on_the_timestamp_loses_no_event_at_any_border(
     borders: str, spark: SparkSession, operator: str
 ) -> None:

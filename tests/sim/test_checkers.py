@@ -901,8 +901,23 @@ def part_of_a_write_is_visible(story: Story, bad: bool) -> None:
 @breaks("byte_streams", "the head never moves back")
 def head_of_bytes_moves_back(story: Story, bad: bool) -> None:
     story.bytes_written("a;b;")
+    story.unknown("truncate_bytes", stream="b", before=2)
     story.bytes_read("b;", start=2)
     story.bytes_read(*(("a;b;", 0) if bad else ("b;", 2)))
+
+
+@breaks("byte_streams", "the head never moves back")
+def truncation_of_bytes_does_nothing(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.ok("truncate_bytes", stream="b", before=3)
+    story.bytes_read(*(("a;b;", 0) if bad else (";", 3)))
+
+
+@breaks("byte_streams", "the head moves only for a reason")
+def bytes_are_gone_that_nobody_truncated(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.ok("truncate_bytes", stream="b", before=1)
+    story.bytes_read(*(("b;", 2) if bad else (";b;", 1)))
 
 
 @breaks("copies", "a copy lacks nothing that was acknowledged")
@@ -1119,7 +1134,7 @@ def scale_that_is_repeated_is_refused(story: Story, bad: bool) -> None:
     story.scale(["0"], halves)
     if not bad:  # who comes after another one may be too late
         story.scale(["1"], [[0.0, 0.25], [0.25, 0.5]], 2, [[0.0, 0.5]])
-    again = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
+    again: dict[str, Any] = {"seal": ["0"], "sealed": [[0.0, 1.0]], "ranges": halves}
     story.fail("scale", "ScaleConflict", stream="s", **again)
 
 
@@ -1129,6 +1144,84 @@ def transaction_is_open_in_a_copy(story: Story, bad: bool) -> None:
     story.ok("backup", copy="c")
     value = {"from": {"0": 0}, "events": [[0, 0, "k", "a"]], "open": int(bad)}
     story.ok("read_copy", value, copy="c", stream="s")
+
+
+@breaks("readers", "each input event has its output once")
+def event_has_the_outputs_of_two_transactions(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    for reader, transaction, key in (("r", "t", "x"), ("q", "u", "y")):
+        story.join(reader, acknowledge="transaction")
+        story.got(reader, [0, 0], "a")
+        story.ok("stage", transaction=transaction, streams={"out": [["k", key]]})
+        story.unknown("commit", transaction=transaction, reads=[["s", "a"]])
+        story.expire(reader)
+    story.read(*(("x", "y") if bad else ("y",)), stream="out")
+
+
+@breaks("presence", "a writer is told how many of its events are there")
+def writer_that_opens_again_is_told_too_few(story: Story, bad: bool) -> None:
+    story.ok("open_writer", 0, stream="s", writer="w")
+    story.write([0, 0], "a")
+    story.ok("open_writer", 0 if bad else 1, stream="s", writer="w")
+
+
+@breaks("presence", "a writer is told how many of its events are there")
+def writer_that_opens_again_is_told_too_many(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.ok("open_writer", 2 if bad else 1, stream="s", writer="w")
+
+
+@breaks("heads", "the head moves only for a reason")
+def event_is_gone_that_nobody_truncated(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.unknown("truncate", stream="s", cut={"0": 1})
+    story.ok("retain", {"0": 0}, stream="s")
+    story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
+
+
+@breaks("seals", "no event enters what is sealed")
+def transaction_enters_a_sealed_stream(story: Story, bad: bool) -> None:
+    commit = None
+    if not bad:
+        commit = story.begin("commit", transaction="t")
+    story.ok("seal", stream="s")
+    story.ok("stage", transaction="t", streams={"s": [["k", "a"]]})
+    (commit or story.begin("commit", transaction="t")).ok()
+    story.read("a")
+
+
+@breaks("seals", "segments have each key once")
+def segments_leave_keys_out(story: Story, bad: bool) -> None:
+    story.ok("segments", [[0.0, 0.5], [0.6 if bad else 0.5, 1.0]], stream="s")
+
+
+@breaks("seals", "two scales make two epochs")
+def two_scales_have_one_epoch(story: Story, bad: bool) -> None:
+    story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]], epoch=1)
+    story.scale(["1"], [[0.0, 0.2], [0.2, 0.5]], 1 if bad else 2, [[0.0, 0.5]])
+
+
+@breaks("watermarks", "a watermark is of the newest notes")
+def watermark_is_older_than_the_notes(story: Story, bad: bool) -> None:
+    for time in (10, 20):
+        story.ok("note_time", stream="s", writer="w", time=time)
+    time = 10 if bad else 20
+    story.ok("watermark", {"lower": time, "upper": 20, "cut": {"0": 0}}, stream="s")
+
+
+@breaks("watermarks", "a watermark is of the newest notes")
+def watermark_is_not_there_yet(story: Story, bad: bool) -> None:
+    note = story.begin("note_time", stream="s", writer="w", time=10)
+    if bad:
+        note.ok()
+    story.ok("watermark", None, stream="s")
+
+
+@breaks("watermarks", "a watermark never goes back")
+def cut_of_a_watermark_goes_back(story: Story, bad: bool) -> None:
+    story.ok("note_time", stream="s", writer="w", time=10)
+    for end in (2, 1 if bad else 2):
+        story.ok("watermark", {"lower": 10, "upper": 10, "cut": {"0": end}}, stream="s")
 
 
 # ----------------------------------------------------------------------------------- the tests

@@ -19,7 +19,7 @@ from tests.sim.running import Result, in_processes, total
 from tests.sim.storage import FAILURES
 
 _ROOT = Path(__file__).parents[2]
-SEEDS = 60
+SEEDS = 300
 ALONE = (3, 17)
 STRIDE = sized(60, 1, "SIMULATED_STRIDE")
 """Of the calls that go wrong one by one, every so many-th."""

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
-import pyspark
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +13,6 @@ from pyspark.sql import functions as F
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.manager import StreamManager
 from pravega_spark.spark.session import session
-from pravega_spark.spark.worker_python import INTERPRETER
 from pravega_spark.values.segments import StreamCut, make_segment_id
 from tests.harness.small_streams import scale, write
 from tests.spark.conftest import Load
@@ -293,20 +288,3 @@ def test_sql_view_of_the_written_columns_takes_inserts(
 def test_create_table_is_refused(spark: SparkSession, root: str) -> None:
     with pytest.raises(AnalysisException, match="TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE made USING pravega OPTIONS (root '{root}', stream 's/a')")
-
-
-def test_python_workers_of_a_local_session_import_the_installed_pyspark(
-    spark: SparkSession,
-) -> None:
-    jvm: Any = spark.sparkContext._jvm
-    if jvm.java.lang.System.getenv(INTERPRETER) is None:
-        pytest.skip("another test has started the JVM, and not by session()")
-
-    def seen(_: Any) -> tuple[str, str]:
-        import pyspark
-
-        return sys.executable, pyspark.__file__
-
-    ((executable, package),) = spark.sparkContext.parallelize([0], 1).map(seen).collect()
-    assert executable == sys.executable
-    assert Path(package).resolve() == Path(pyspark.__file__).resolve()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from pravega_spark import KeyValueTableConfiguration, StreamManager
@@ -64,6 +65,10 @@ query = query.writeStream.format("delta").options(**options).trigger(availableNo
 query.start(table + "-copy").awaitTermination()
 print(spark.read.format("delta").load(table + "-copy").count())
 print(spark.conf.get("spark.jars.packages", "no packages"))
+def seen(_):
+    import pyspark
+    return sys.executable, pyspark.__file__
+print(*spark.sparkContext.parallelize([0], 1).map(seen).first())
 """
 
 
@@ -116,7 +121,7 @@ def test_jar_that_cannot_be_had_is_one_sentence_and_the_process_goes_on_without(
     assert warning.endswith(f"; {start_with_delta(spark_release())}.")
 
 
-def test_named_jars_of_delta_are_taken_and_nothing_is_fetched(
+def test_named_jars_of_delta_are_taken_and_workers_import_the_installed_pyspark(
     tmp_path: Path, dead_ivy: dict[str, str]
 ) -> None:
     package = delta_package(spark_release()) or ""
@@ -126,7 +131,9 @@ def test_named_jars_of_delta_are_taken_and_nothing_is_fetched(
     jars += [path for name in _WITH_IT for path in folder.glob(f"io.delta_{name}-{release}.jar")]
     named = ",".join(map(str, jars))
     given = {**dead_ivy, "spark.jars": named, "table": str(tmp_path / "table")}
-    assert run(_WITH_DELTA, given) == ["7", "no packages"]
+    rows, packages, workers = run(_WITH_DELTA, given)
+    assert (rows, packages) == ("7", "no packages")
+    assert workers == f"{sys.executable} {pyspark.__file__}"
 
 
 def test_missing_java_is_one_sentence() -> None:

@@ -18,7 +18,22 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if a byte changes, or a token is lost, doubled, refused or out of order."""
     for stream in sorted({call.arguments["stream"] for call in of(calls, "read_bytes")}):
         mine = [call for call in calls if call.arguments.get("stream") == stream]
-        _check(of(mine, "write_bytes"), [call for call in of(mine, "read_bytes") if call.ok])
+        reads = [call for call in of(mine, "read_bytes") if call.ok]
+        _check(of(mine, "write_bytes"), reads)
+        for read in reads:
+            _begins(read, of(mine, "truncate_bytes"))
+
+
+def _begins(read: Recorded, truncations: Sequence[Recorded]) -> None:
+    """A read of all begins at the furthest byte that somebody made the head."""
+    assert read.ended is not None
+    start = read.value["from"]
+    may = [c for c in truncations if c.may_have_happened and c.began < read.ended]
+    if start and start not in [c.arguments["before"] for c in may]:
+        raise Violation("the head moves only for a reason", f"nobody made byte {start} it: {read}")
+    for call in truncations:
+        if call.ok and call.before(read) and call.arguments["before"] > start:
+            raise Violation("the head never moves back", f"{call}; then {read}")
 
 
 def _check(writes: Sequence[Recorded], reads: Sequence[Recorded]) -> None:

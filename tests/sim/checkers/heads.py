@@ -1,4 +1,4 @@
-"""The head never moves back, and retention takes nothing that a subscriber has not released."""
+"""The head moves for a reason and never back; retention takes nothing that is not released."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def check(calls: Sequence[Recorded]) -> None:
     """
     for name, stream in streams_of(calls).items():
         _never_back(stream)
+        _for_a_reason(calls, stream)
         _releases(calls, stream)
         for call in of(calls, "retain"):
             if call.ok and call.arguments["stream"] == name:
@@ -35,6 +36,37 @@ def _never_back(stream: StreamHistory) -> None:
                     "the head never moves back",
                     f"{lost} was before the head by {earlier}, and is not by {later}",
                 )
+
+
+def _for_a_reason(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """Without a truncation that takes it, an event goes only where somebody has told what may go.
+
+    That is a subscriber or a group, or a policy that asks nobody.
+    """
+    mine = [c for c in calls if c.may_have_happened and _is_about(c, stream.name)]
+    may = [c.began for c in mine if c.operation != "truncate"]
+    cuts = [(c.began, c.arguments["cut"]) for c in mine if c.operation == "truncate"]
+    for call, head in stream.heads:
+        assert call.ended is not None
+        if may and may[0] < call.ended:
+            continue
+        asked = [cut for began, cut in cuts if began < call.ended]
+        lost = stream.layout.beyond(head, asked, stream.places().values())
+        if lost is not None:
+            raise Violation(
+                "the head moves only for a reason", f"nobody asked to truncate {lost}: {call}"
+            )
+
+
+def _is_about(call: Recorded, name: str) -> bool:
+    """Return whether a call may make, or let retention make, a stream's head move."""
+    of = call.arguments
+    if call.operation in ("create_group", "join", "reset"):
+        return name in (of.get("streams") or of.get("to") or {})
+    if call.operation == "retain" and of.get("policy", "consumption") == "consumption":
+        return False
+    moves = ("truncate", "retain", "subscribe", "release", "update_stream", "update_table")
+    return call.operation in moves and name in (of.get("stream"), of.get("table"))
 
 
 def _releases(calls: Sequence[Recorded], stream: StreamHistory) -> None:

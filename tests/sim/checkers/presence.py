@@ -6,13 +6,38 @@ from collections.abc import Sequence
 
 from tests.sim.checkers.streams import Read, StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
-from tests.sim.recorded import Recorded
+from tests.sim.recorded import Recorded, of
 
 
 def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if a read lacks what an earlier answer promised it."""
     for stream in streams_of(calls).values():
         _check(stream)
+        for opened in of(calls, "open_writer"):
+            if opened.ok and opened.arguments["stream"] == stream.name:
+                _number(stream, opened)
+
+
+def _number(stream: StreamHistory, opened: Recorded) -> None:
+    """The number that a writer with an id is told counts all of its events that are durable.
+
+    Whoever continues the id goes on after that number, so its events were first tried in order.
+    """
+    assert opened.ended is not None
+    its = [t for t in stream.tried.values() if t.writer == opened.arguments["writer"]]
+    for tried in its[opened.value :]:
+        since = tried.acknowledged()
+        if since is not None and since < opened.began:
+            raise Violation(
+                "a writer is told how many of its events are there",
+                f"{tried.event!r} was acknowledged on line {since}, and is not in {opened}",
+            )
+    begun = [t for t in its if t.began is not None and t.began < opened.ended]
+    if opened.value > len(begun):
+        raise Violation(
+            "a writer is told how many of its events are there",
+            f"nobody had written more than {len(begun)} by {opened}",
+        )
 
 
 def _check(stream: StreamHistory) -> None:

@@ -144,6 +144,38 @@ def check(calls: Sequence[Recorded]) -> None:
             _buffered_comes_again(group, streams)
         if group.acknowledge == "next":
             _asked_for(group, calls)
+    _one_output(calls, streams)
+
+
+def _one_output(calls: Sequence[Recorded], streams: dict[str, StreamHistory]) -> None:
+    """Of the transactions that acknowledge an event, one is committed.
+
+    ``reads`` name no group, so it is asked where one group's transactions acknowledge, and none
+    of its events came again by a reset.
+    """
+    joins = [c for c in of(calls, "join") if c.arguments.get("acknowledge") == "transaction"]
+    groups = {join.arguments["group"] for join in joins}
+    if len(groups) != 1 or any(c.arguments["group"] in groups for c in of(calls, "reset")):
+        return
+    seen = {(name, one.event) for name, stream in streams.items() for one in stream.seen()}
+    visible = {
+        stage.arguments["transaction"]
+        for stage in of(calls, "stage")
+        for name, events in stage.arguments["streams"].items()
+        for _, event in events
+        if (name, event) in seen
+    }
+    outputs: dict[tuple[str, str], Recorded] = {}
+    for call in of(calls, "commit"):
+        transaction = call.arguments["transaction"]
+        if not call.ok and transaction not in visible:
+            continue
+        for stream, event in call.arguments.get("reads") or ():
+            first = outputs.setdefault((stream, event), call)
+            if first.arguments["transaction"] != transaction:
+                raise Violation(
+                    "each input event has its output once", f"{event!r}: {first}; {call}"
+                )
 
 
 def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:

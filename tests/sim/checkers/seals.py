@@ -18,7 +18,8 @@ def check(calls: Sequence[Recorded]) -> None:
     streams = streams_of(calls)
     for seal in of(calls, "seal"):
         stream = streams.get(seal.arguments["stream"])
-        for event, began, _ in _landed(stream) if seal.ok and stream is not None else ():
+        landed = _landed(stream, transactions=True) if seal.ok and stream is not None else ()
+        for event, began, _ in landed:
             if seal.ended is not None and seal.ended < began:
                 raise Violation(
                     "no event enters what is sealed", f"{event!r} of line {began}, after {seal}"
@@ -48,18 +49,24 @@ def _only_scales(calls: Sequence[Recorded], name: str) -> None:
     mine = [call for call in calls if call.arguments.get("stream") == name]
     scales = [c for c in of(mine, *_CHANGES) if c.may_have_happened]
     known = [call for call in of(mine, "segments") if call.ok]
+    for call in known:
+        if call.value and _joined(call.value) != [[0.0, 1.0]]:
+            raise Violation("segments have each key once", f"{call}")
     for first, second in pairwise(known):
         may = (c.began < (second.ended or 0) and not c.before(first) for c in scales)
         if first.before(second) and first.value != second.value and not any(may):
             raise Violation("only a scale changes the ranges of segments", f"{first}; {second}")
 
 
-def _landed(stream: StreamHistory) -> Iterator[tuple[str, int, str]]:
-    """Yield events that are in a stream: the line of the first call that may have put it there."""
+def _landed(stream: StreamHistory, *, transactions: bool = False) -> Iterator[tuple[str, int, str]]:
+    """Yield events that are in a stream: the line of the first call that may have put it there.
+
+    Those of transactions may enter segments that a scale has sealed, by an epoch of their own.
+    """
     places = stream.places()
     for event, tried in stream.tried.items():
         began = tried.began
-        if event in places and began is not None and tried.transaction is None:
+        if event in places and began is not None and (transactions or tried.transaction is None):
             yield event, began, places[event][0]
 
 
@@ -86,6 +93,9 @@ def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
         same = all(
             scale.arguments[name] == other.arguments[name] for name in ("stream", "seal", "ranges")
         )
+        same_epoch = scale.value == other.value
+        if same_epoch and scale.arguments["stream"] == other.arguments["stream"] and not same:
+            raise Violation("two scales make two epochs", f"{scale}; {other}")
         if same and scale.value != other.value:
             raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")
 

@@ -15,7 +15,10 @@ def check(calls: Sequence[Recorded]) -> None:
     may have been silent for too long.
     """
     for call in of(calls, "watermark"):
-        if not call.ok or call.value is None:
+        if not call.ok:
+            continue
+        _is_new(calls, call)
+        if call.value is None:
             continue
         stream = call.arguments["stream"]
         _noted(calls, call)
@@ -23,8 +26,43 @@ def check(calls: Sequence[Recorded]) -> None:
             if other.ok and other.arguments["stream"] == stream and call.before(other):
                 if other.value is None or other.value["lower"] < call.value["lower"]:
                     raise Violation("a watermark never goes back", f"{call}; then {other}")
-                if other.value["upper"] < call.value["upper"]:
+                if other.value["upper"] < call.value["upper"] or _is_behind(other, call):
                     raise Violation("a watermark never goes back", f"{call}; then {other}")
+
+
+def _is_behind(later: Recorded, earlier: Recorded) -> bool:
+    """Whether a cut has fewer events of a segment than an earlier one."""
+    cut = later.value.get("cut", {})
+    return any(cut.get(segment, end) < end for segment, end in earlier.value.get("cut", {}).items())
+
+
+def _is_new(calls: Sequence[Recorded], call: Recorded) -> None:
+    """No watermark is older than what each writer was told to have noted before it was asked for.
+
+    A note of unknown outcome may hold it, too, and whoever comes back counts from that on.
+    """
+    assert call.ended is not None
+    newest: dict[str, int] = {}
+    for note in of(calls, "note_time"):
+        of_it, time = note.arguments, note.arguments["time"]
+        if of_it["stream"] != call.arguments["stream"] or not note.may_have_happened:
+            continue
+        if note.ok and note.before(call):
+            newest[of_it["writer"]] = max(time, newest.get(of_it["writer"], time))
+        elif note.began < call.ended:
+            newest.setdefault(of_it["writer"], time)
+    gone = {
+        c.arguments["writer"]
+        for c in of(calls, "forget")
+        if c.arguments["stream"] == call.arguments["stream"] and c.began < call.ended
+    }
+    told = any(
+        note.ok and note.before(call) and note.arguments["writer"] not in gone
+        for note in of(calls, "note_time")
+        if note.arguments["stream"] == call.arguments["stream"]
+    )
+    if told and (call.value is None or call.value["lower"] < min(newest.values())):
+        raise Violation("a watermark is of the newest notes", f"{newest}: {call}")
 
 
 def _noted(calls: Sequence[Recorded], call: Recorded) -> None:

@@ -34,7 +34,7 @@ _COMPANY = {
 _TOGETHER = (
     *("ggpns", "ggpsn", "gggps", "ggpny", "ggny", "ggpn"),
     *("qqyn", "qqqyn", "jjr", "jjj", "jjt", "kkl", "kll", "kkll"),
-    *("mmnn", "mmw", "hi", "hhi", "hhii", "atm", "nnrs", "wwns"),
+    *("mmnns", "mmws", "hi", "hhi", "hhii", "atm", "nnrs", "wwns"),
 )
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""

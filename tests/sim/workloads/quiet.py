@@ -44,6 +44,8 @@ def housekeeper(rounds: int) -> Body:
                 event = f"{life.author}-{state['round']}.{number}"
                 write_one(life, writer, event, life.quiet, handle=f"/{event}")
                 life.until_it_works(writer.close)
+            if is_first:  # of a segment that gets no more chunks, a few are merged at once
+                life.until_it_works(partial(_seal_all, stream))
             life.wait(draw.choice((62.0, 70.0)))
             if is_first or draw.random() < 0.4:  # the first sweep lists all files
                 _compact(life, stream, sweep)
@@ -51,6 +53,12 @@ def housekeeper(rounds: int) -> Body:
                 life.call("sweep", sweep, stream=life.quiet)
 
     return body
+
+
+def _seal_all(stream: Any) -> None:
+    """Replace each segment by one with the same keys."""
+    segments = stream.segments()
+    stream.scale(segments, [(one.key_range.low, one.key_range.high) for one in segments])
 
 
 def _compact(life: Life, stream: Any, sweep: Any) -> None:

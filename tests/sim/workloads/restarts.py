@@ -65,5 +65,8 @@ def _group(life: Life) -> None:
             {"max_outstanding_checkpoints": draw.choice((1, 4))},
         )
     )
-    group = life.manager().reader_group(life.group)
-    life.call("update_group", partial(group.update, **changed), group=life.group, **changed)
+
+    def update() -> Any:
+        return life.manager().reader_group(life.group).update(**changed)
+
+    life.call("update_group", update, group=life.group, **changed)
