@@ -20,6 +20,8 @@ from tests.harness.page_examples import REPOSITORY
 
 KEPT = Path(__file__).parent / "records.json"
 PAGE = REPOSITORY / "docs/reliability.md"
+_SHOWN = 120
+"""Characters of what was wrong that the page has."""
 BEGIN, END = "<!-- records: begin -->\n", "<!-- records: end -->\n"
 
 
@@ -124,11 +126,16 @@ def _rows(records: Sequence[Record]) -> Iterable[str]:
             f"{sum(record.hours for record in mine):.1f}",
             _counted(record.done for record in mine),
             _counted(record.faults for record in mine),
-            "; ".join(broken) if broken else "nothing",
+            "; ".join(map(_short, broken)) if broken else "nothing",
             "; ".join(_quarters(last.used)) or ("too few rounds" if last.used else "not measured"),
             f"{last.day}, {last.commit}",
         )
         yield f"| {' | '.join(cells)} |\n"
+
+
+def _short(broken: str) -> str:
+    """Return what was wrong without the calls that show it, which the record has."""
+    return broken if len(broken) <= _SHOWN else f"{broken[:_SHOWN]}..."
 
 
 def _quarters(used: dict[str, list[float]]) -> Iterable[str]:
