@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from pravega_spark.backup.restore import restore_table
@@ -41,6 +43,10 @@ def test_state_file_reads_no_commit_that_its_writer_made_or_read() -> None:
     assert store.get(state_key(ours.path, 11)) == written
 
 
+def _proposed(body: Body, _: object) -> Body:
+    return body
+
+
 def test_state_file_holds_nothing_that_a_restore_has_dropped_since_its_writer_made_it() -> None:
     runtime = FakeRuntime()
     store = memory(runtime)
@@ -48,7 +54,8 @@ def test_state_file_holds_nothing_that_a_restore_has_dropped_since_its_writer_ma
     ours = Log(RemoteSpy(store), other.path, runtime)
     ours.maintain = lambda log, version: None
     for n in range(1, 6):
-        commit(ours, lambda _, n=n: Body("TEST", domains={f"test-{n}": "kept"}))
+        body = Body("TEST", domains={f"test-{n}": "kept"})
+        commit(ours, partial(_proposed, body))
     store.delete([ours.reader.key(4)])
     assert restore_table(store, ours.path, runtime).dropped_versions == 2
     put(ours, "new")
