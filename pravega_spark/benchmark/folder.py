@@ -32,7 +32,7 @@ _PARTS_OF_ROOTS: Final = frozenset({"_scope", "_delta_log", "_settings", "_trans
 """Folders that only scopes, tables and roots have."""
 _SIGNS: Final = {
     MARKER_KEY: "a root of streams",
-    "_scope/_pravega/latest.json": "a scope of a root",
+    "_scope/_delta_log/00000000000000000000.json": "a scope of a root",  # which no clean-up deletes
     "_delta_log/00000000000000000000.json": "a Delta table",
     "_delta_log/_last_checkpoint": "a Delta table",  # whose first commit was cleaned up
 }
