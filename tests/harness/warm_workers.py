@@ -43,7 +43,6 @@ def _server() -> str:
     place = f"{tempfile.mkdtemp(prefix='workers-')}/socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
-        listener.listen(100)
         alone = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": str(_PROJECT)}
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, place, str(listener.fileno())],
@@ -102,8 +101,12 @@ def _preload() -> None:
 
 
 def _serve(listener: socket.socket) -> None:
-    """Fork a daemon for each program that asks, until the process of the tests ends."""
+    """Fork a daemon for each program that asks, until the process of the tests ends.
+
+    Nobody waits for what is imported first: a program that asks too early is Python itself.
+    """
     _preload()
+    listener.listen(100)
     gc.collect()
     gc.freeze()  # what a worker shares with this process it need not look at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -30,11 +30,19 @@ def _ask(arguments: list[str]) -> socket.socket | None:
         server.connect(place)
     except OSError:  # it ended with its tests
         return None
-    given = [arguments[1:], os.getcwd(), dict(os.environ)]
+    given = [arguments[1:], _folder(), dict(os.environ)]
     text = json.dumps(given).encode()
     socket.send_fds(server, [len(text).to_bytes(4, "big")], [0, 1, 2])
     server.sendall(text)
     return server
+
+
+def _folder() -> str:
+    """Return the working directory; Spark's is gone once the test that began it has ended."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep
 
 
 def main() -> None:
