@@ -17,9 +17,9 @@ from tests.soak.records import today
 KEPT = Path(__file__).with_name("record.json")
 PAGE = Path(__file__).resolve().parents[2] / "docs/reliability.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
-SEEDS = 60
+SEEDS = 300
 """The first so many seeds of the simulator are those of the record."""
-MOST = 20
+MOST = 30
 """Of them so many are played with a fault at most: those that reach it most often."""
 _REASONS = {promise: why for why, promises in NOT_SHOWN.items() for promise in promises}
 Rows = dict[str, dict[str, Any]]
