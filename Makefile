@@ -61,7 +61,7 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench --ignore tests/unit/serve $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about a quarter of an hour
+check: lint ## lint, then the tests that need neither a JVM nor a server: about eleven minutes
 	$(PYTEST) -m '$(LIGHT)' $(ARGS)
 
 test: setup ## lint, then every test (ARGS="-k name" to choose): about three quarters of an hour
@@ -78,7 +78,7 @@ heavy:
 	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
 # It doubles the cost of a test, so each line is measured in tests that cover it quickly (tests/conftest.py).
-coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor: about nine minutes
+coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor: about six minutes
 	$(PYTEST) -m '$(LIGHT) and not no_cover' --cov --cov-report= $(ARGS)
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour
@@ -93,7 +93,7 @@ mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the 
 model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: about five minutes
 	$(BIN)/python docs/model/check.py
 
-sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: about three minutes for 300
+sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: about two minutes for 300
 	$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST) --workers $(WORKERS) --save build/sim $(ARGS)
 
 soak: $(INSTALLED) $(JAR) ## real processes and Spark that are killed, on a disk (ARGS="--storage s3" for a server behind failing proxies), for MINUTES=10; checks their histories, and that nothing grows
