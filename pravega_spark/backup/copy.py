@@ -844,7 +844,7 @@ class TableCopier:
                 raise _other_table(log)
             return None
         failpoint("backup.log")
-        self.update.check()
+        update.check()
         if not self._create(log, copy.key(0), _first_commit(log)):
             raise _other_table(log)
         found, copied = table_at(copy, last)

@@ -363,8 +363,8 @@ def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
-@breaks("readers", "events of a key reach the readers in order")
-def successor_is_read_before_its_segment(story: Story, bad: bool) -> None:
+def segment_with_a_successor(story: Story) -> None:
+    """Write an event before a split and one after it, for two readers."""
     story.write([0, 0], "a")
     story.write([1, 0], "b")
     story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
@@ -372,19 +372,18 @@ def successor_is_read_before_its_segment(story: Story, bad: bool) -> None:
     story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
     story.join("r")
     story.join("q")
+
+
+@breaks("readers", "events of a key reach the readers in order")
+def successor_is_read_before_its_segment(story: Story, bad: bool) -> None:
+    segment_with_a_successor(story)
     for reader, segment, event in [("q", 1, "b"), ("r", 0, "a")][:: 1 if bad else -1]:
         story.got(reader, [segment, 0], event)
 
 
 @breaks("readers", "events of a key reach the readers in order")
 def fetched_event_comes_after_the_successor_and_is_not_truncated(story: Story, bad: bool) -> None:
-    story.write([0, 0], "a")
-    story.write([1, 0], "b")
-    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
-    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
-    story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
-    story.join("r")
-    story.join("q")
+    segment_with_a_successor(story)
     head = {"0": 0} if bad else {"1": 0, "2": 0}
     story.ok("truncate", head, stream="s", cut=head)
     story.got("q", [1, 0], "b")
@@ -393,13 +392,7 @@ def fetched_event_comes_after_the_successor_and_is_not_truncated(story: Story, b
 
 @breaks("readers", "events of a key reach the readers in order")
 def one_reader_gets_a_truncated_event_after_one_of_the_successor(story: Story, bad: bool) -> None:
-    story.write([0, 0], "a")
-    story.write([1, 0], "b")
-    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
-    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
-    story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
-    story.join("r")
-    story.join("q")
+    segment_with_a_successor(story)
     story.ok("truncate", {"1": 0, "2": 0}, stream="s", cut={"1": 0, "2": 0})
     story.got("q", [1, 0], "b")
     story.got("q" if bad else "r", [0, 0], "a")

@@ -60,13 +60,13 @@ def _for_a_reason(calls: Sequence[Recorded], stream: StreamHistory) -> None:
 
 def _is_about(call: Recorded, name: str) -> bool:
     """Return whether a call may make, or let retention make, a stream's head move."""
-    of = call.arguments
+    given = call.arguments
     if call.operation in ("create_group", "join", "reset"):
-        return name in (of.get("streams") or of.get("to") or {})
-    if call.operation == "retain" and of.get("policy", "consumption") == "consumption":
+        return name in (given.get("streams") or given.get("to") or {})
+    if call.operation == "retain" and given.get("policy", "consumption") == "consumption":
         return False
     moves = ("truncate", "retain", "subscribe", "release", "update_stream", "update_table")
-    return call.operation in moves and name in (of.get("stream"), of.get("table"))
+    return call.operation in moves and name in (given.get("stream"), given.get("table"))
 
 
 def _releases(calls: Sequence[Recorded], stream: StreamHistory) -> None:

@@ -43,25 +43,22 @@ def _is_new(calls: Sequence[Recorded], call: Recorded) -> None:
     """
     assert call.ended is not None
     newest: dict[str, int] = {}
+    told: set[str] = set()
     for note in of(calls, "note_time"):
-        of_it, time = note.arguments, note.arguments["time"]
-        if of_it["stream"] != call.arguments["stream"] or not note.may_have_happened:
+        writer, time = note.arguments["writer"], note.arguments["time"]
+        if note.arguments["stream"] != call.arguments["stream"] or not note.may_have_happened:
             continue
         if note.ok and note.before(call):
-            newest[of_it["writer"]] = max(time, newest.get(of_it["writer"], time))
+            newest[writer] = max(time, newest.get(writer, time))
+            told.add(writer)
         elif note.began < call.ended:
-            newest.setdefault(of_it["writer"], time)
+            newest.setdefault(writer, time)
     gone = {
         c.arguments["writer"]
         for c in of(calls, "forget")
         if c.arguments["stream"] == call.arguments["stream"] and c.began < call.ended
     }
-    told = any(
-        note.ok and note.before(call) and note.arguments["writer"] not in gone
-        for note in of(calls, "note_time")
-        if note.arguments["stream"] == call.arguments["stream"]
-    )
-    if told and (call.value is None or call.value["lower"] < min(newest.values())):
+    if told - gone and (call.value is None or call.value["lower"] < min(newest.values())):
         raise Violation("a watermark is of the newest notes", f"{newest}: {call}")
 
 

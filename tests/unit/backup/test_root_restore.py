@@ -329,20 +329,26 @@ def test_requests_of_killed_restores_that_land_after_the_last_one_change_nothing
     assert events_in(copy) == [*numbers(10), b"new", b"newer"]
 
 
-@pytest.mark.parametrize("step", ["planned", "cleared", "replaced"])
-def test_stream_that_a_killed_restore_has_left_is_opened_by_nobody(
-    tmp_path: Path, step: str
-) -> None:
-    manager = StreamManager(tmp_path)
+def without_the_last_file(root: Path) -> None:
+    """Make a stream of four events, the file of the last of which is gone."""
+    manager = StreamManager(root)
     manager.create_scope("s")
     manager.create_stream("s/t")
     files = set[Path]()
     with manager.create_writer("s/t") as writer:
         for n in range(4):
             writer.write_events([b"%d" % n]).result()
-            (newest,) = set((tmp_path / "s/t/events/data").rglob("*.parquet")) - files
+            # Not by their times: two files may have the same.
+            (newest,) = set((root / "s/t/events/data").rglob("*.parquet")) - files
             files.add(newest)
     newest.unlink()
+
+
+@pytest.mark.parametrize("step", ["planned", "cleared", "replaced"])
+def test_stream_that_a_killed_restore_has_left_is_opened_by_nobody(
+    tmp_path: Path, step: str
+) -> None:
+    without_the_last_file(tmp_path)
     known = StreamManager(tmp_path)
     assert known.stream_info("s/t").events == 4
     with at_failpoint(f"restore.{step}", kill), pytest.raises(Killed):
@@ -376,16 +382,7 @@ sys.exit("the failpoint was not reached")
 def test_restore_of_the_previous_release_that_was_killed_is_finished(
     tmp_path: Path, step: str
 ) -> None:
-    manager = StreamManager(tmp_path)
-    manager.create_scope("s")
-    manager.create_stream("s/t")
-    with manager.create_writer("s/t") as writer:
-        for n in range(4):
-            writer.write_events([b"%d" % n]).result()
-    newest = max(
-        (tmp_path / "s/t/events/data").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns
-    )
-    newest.unlink()
+    without_the_last_file(tmp_path)
     run_release("0.1.0", RELEASE_IS_KILLED, tmp_path, f"restore.{step}")
     done = StreamManager(tmp_path).restore()
     assert not done.failed
