@@ -74,6 +74,7 @@ class LocalStore:
         self._reserve = Reserve(self._root)
         self._nameless = hasattr(os, "O_TMPFILE")
         self._check: Callable[[], object] = bool  # allows everything: no root is known yet
+        self._opened: str | None = None
 
     @property
     def url(self) -> str:
@@ -152,7 +153,7 @@ class LocalStore:
 
     def set_root_check(self, check: Callable[[], None]) -> None:
         """From now on, call ``check`` before each write, deletion and listing."""
-        self._check = check
+        self._check, self._opened = check, self._root
 
     def expect(self, prefix: str, *, is_there: bool) -> None:
         """From now on, refuse to create the folder and those above it, if it is there."""
@@ -384,9 +385,13 @@ class LocalStore:
 
     def _make_folder(self, folder: str) -> None:
         self._check()
-        self._expected.check(folder)
-        self._durable.find_missing(folder)
-        make_folder(folder, self._reserve)
+        try:
+            self._expected.check(folder)
+            self._durable.find_missing(folder)
+            make_folder(folder, self._reserve, self._opened)
+        except StoreError:
+            self._check()  # the root was removed after the check above
+            raise
 
     def list(
         self, prefix: str, *, after: str | None = None, before: str | None = None

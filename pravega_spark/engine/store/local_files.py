@@ -498,14 +498,15 @@ class ExpectedFolders:
             folder = os.path.dirname(folder)
 
 
-def make_folder(folder: str, reserve: Reserve) -> None:
+def make_folder(folder: str, reserve: Reserve, root: str | None) -> None:
     """Create a folder and those above it; raise the error of a refused write.
 
-    On a full disk a piece of the reserve makes room, if this thread may use that.
+    Never create ``root``, an opened root: whoever removed it would find it there again. On a full
+    disk a piece of the reserve makes room, if this thread may use that.
     """
     for attempt in range(_ATTEMPTS):
         try:
-            os.makedirs(folder, exist_ok=True)
+            _make_below(root, folder)
         except OSError as error:  # perhaps another process pruned a folder above it
             if is_full(error) and may_use_reserve() and reserve.drop():
                 continue
@@ -513,6 +514,19 @@ def make_folder(folder: str, reserve: Reserve) -> None:
                 raise refusal(error, folder) from error
         else:
             return
+
+
+def _make_below(root: str | None, folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    if folder == root:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+    _make_below(root, os.path.dirname(folder))
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
 
 
 def prune(folder: str, root: str) -> None:

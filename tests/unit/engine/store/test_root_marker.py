@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -84,6 +85,37 @@ def test_removed_root_accepts_nothing_and_gets_no_folder(
         assert str(root) in str(raised.value)
         assert "through a new StreamManager" in str(raised.value)
     assert [path for path in root.rglob("*") if "s/t" in str(path)] == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.put("new/folder/file", b"late"),
+        lambda store: store.put_many([("new/folder/file", b"late")]),
+        lambda store: store.put_if_absent("new/folder/file", b"late"),
+        lambda store: store.stage([("new/folder/file", b"late")]),
+    ],
+    ids=["put", "put_many", "put_if_absent", "stage"],
+)
+def test_root_that_is_removed_amid_a_write_is_not_made_again(
+    tmp_path: Path, write: Callable[[Store], Any]
+) -> None:
+    """The write has just seen, as it began and before it makes a folder, that the root is there."""
+    root = tmp_path / "root"
+    store = LocalStore(str(root))
+    manager_over(store).create_scope("s")
+    wait_for_maintenance()
+    checks = itertools.count(1)
+
+    def check_and_remove() -> None:
+        check_same(store)
+        if next(checks) == 2:
+            remove(root)
+
+    store.set_root_check(check_and_remove)
+    with pytest.raises(RootChanged):
+        write(store)
+    assert not root.exists()
 
 
 def test_root_that_was_restored_is_used_again(tmp_path: Path) -> None:
