@@ -15,6 +15,7 @@ from tests.sim.workloads import (
     event_times,
     groups,
     layouts,
+    overtaken,
     quiet,
     retention,
     sealing,
@@ -38,6 +39,8 @@ _TOGETHER = (
 )
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
+_SCENES_APART = 15
+"""Of so many seeds one plays a scene of two processes."""
 
 
 def play(world: World) -> None:
@@ -74,7 +77,14 @@ def play(world: World) -> None:
         "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
     hosts = [world.host() for _ in range(2)]
-    if draw.random() < 0.6:
+    if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
+        scene = overtaken.SCENES[world.plan.seed // _SCENES_APART % len(overtaken.SCENES)]
+        catalog |= {
+            "1": lambda: overtaken.slow_one(scene),
+            "2": lambda: overtaken.fast_one(scene),
+        }
+        names = ["1", "2"]
+    elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
         first = draw.choice(("n", "w", "t", "k"))
