@@ -1172,6 +1172,48 @@ def event_is_gone_that_nobody_truncated(story: Story, bad: bool) -> None:
     story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
 
 
+@breaks("heads", "the head moves only for a reason")
+def head_moves_past_what_the_subscriber_has_released(story: Story, bad: bool) -> None:
+    who = {"stream": "s", "subscriber": "x"}
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", **who, cut={"0": 0})
+    story.unknown("release", **who, cut={"0": 1 if bad else 2})
+    story.read(start={"0": 2})
+
+
+@breaks("heads", "the head moves only for a reason")
+def head_moves_past_what_a_group_has_read(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    of: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "next", "streams": ["s"]}
+    story.ok("join", by="r", retention="automatic", **of)
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [0, 1], "b")
+    story.read(start={"0": 2})
+
+
+@breaks("heads", "the head moves only for a reason")
+def head_moves_for_a_group_that_does_not_hold_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    of: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "next", "streams": ["s"]}
+    story.ok("join", by="r", retention="none" if bad else "automatic", **of)
+    story.got("r", [0, 0], "a")
+    story.read(start={"0": 1})
+
+
+@breaks("heads", "a truncation takes what lies before its cut")
+def truncation_does_nothing(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", {"0": 0 if bad else 2}, stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation takes what lies before its cut")
+def read_shows_what_was_truncated(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", stream="s", cut={"0": 1})
+    story.read(*(["a", "b"] if bad else ["b"]), start={"0": 0 if bad else 1})
+
+
 @breaks("seals", "no event enters what is sealed")
 def transaction_enters_a_sealed_stream(story: Story, bad: bool) -> None:
     commit = None
