@@ -937,8 +937,9 @@ def copy_has_an_event_elsewhere(story: Story, bad: bool) -> None:
 
 @breaks("copies", "a copy has no part of a call")
 def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
-    story.ok("backup", copy="c")
+    backup = story.begin("backup", copy="c")
     story.write([0, 0], "a", "b")
+    backup.ok()
     story.copied(*([[0, 0, "k", "a"]] if bad else []))
 
 
@@ -1221,8 +1222,99 @@ def transaction_enters_a_sealed_stream(story: Story, bad: bool) -> None:
         commit = story.begin("commit", transaction="t")
     story.ok("seal", stream="s")
     story.ok("stage", transaction="t", streams={"s": [["k", "a"]]})
-    (commit or story.begin("commit", transaction="t")).ok()
+    (commit or story.begin("commit", transaction="t")).unknown()
     story.read("a")
+
+
+@breaks("seals", "no transaction is committed to what is sealed")
+def commit_is_acknowledged_after_the_seal(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    decided = story.begin("commit", transaction="t") if not bad else None
+    story.ok("seal", stream="s")
+    if decided is not None:
+        decided.unknown()
+    story.commit("t")
+
+
+@breaks("seals", "segments are those of the last scale")
+def segments_are_those_before_the_scale(story: Story, bad: bool) -> None:
+    halves = [[0.0, 0.5], [0.5, 1.0]]
+    story.ok("segments", [[0.0, 1.0]], stream="s")
+    story.scale(["0"], halves)
+    story.scale(["0"], halves)
+    story.ok("segments", [[0.0, 1.0]] if bad else halves, stream="s")
+
+
+@breaks("seals", "segments have each key once")
+def stream_that_is_not_sealed_has_no_segments(story: Story, bad: bool) -> None:
+    if not bad:
+        story.unknown("seal", stream="s")
+    story.ok("segments", [], stream="s")
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_begins_before_its_start(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 2}, "events": [[0, 0, "k", "a"], [0, 1, "k", "b"]]}
+    story.ok("read", found, stream="s", **{"from": {"0": 1 if bad else 0}})
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_begins_behind_its_start(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    if not bad:
+        story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
+    found = {"from": {"0": 1}, "to": {"0": 2}, "events": [[0, 1, "k", "b"]]}
+    story.ok("read", found, stream="s", **{"from": {"0": 0}})
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_ends_before_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 1}, "events": [[0, 0, "k", "a"]]}
+    story.ok("read", found, stream="s", to={"0": 2 if bad else 1})
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_ends_behind_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 2}, "events": [[0, 0, "k", "a"], [0, 1, "k", "b"]]}
+    story.ok("read", found, stream="s", to={"0": 1 if bad else 2})
+
+
+@breaks("key_values", "versions of a key rise")
+def later_update_has_an_earlier_version(story: Story, bad: bool) -> None:
+    story.put(5, a="1")
+    story.put(4 if bad else 6, a="2")
+
+
+@breaks("copies", "a copy has its events in order")
+def events_of_a_copy_are_disordered(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("backup", copy="c")
+    found = [[0, 0, "k", "a"], [0, 1, "k", "b"]]
+    story.copied(*(found[::-1] if bad else found))
+
+
+@breaks("copies", "a copy has its events in order")
+def copy_has_a_successor_before_its_segment(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b", key="l")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.ok("backup", copy="c")
+    found = [[0, 0, "k", "a"], [1, 0, "l", "b"]]
+    story.copied(*(found[::-1] if bad else found))
+
+
+@breaks("copies", "a copy has nothing from nowhere")
+def copy_has_what_was_written_after_its_backup(story: Story, bad: bool) -> None:
+    backup = story.begin("backup", copy="c")
+    if bad:
+        backup.ok()
+    story.write([0, 0], "a")
+    if not bad:
+        backup.unknown()
+    story.copied([0, 0, "k", "a"])
 
 
 @breaks("seals", "segments have each key once")
