@@ -323,6 +323,47 @@ def reader_goes_back(story: Story, bad: bool) -> None:
         story.got("r", [0, 0], "a")
 
 
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_never_joined_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    if not bad:
+        story.join("r")
+    story.got("r", [0, 0], "a")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_has_left_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if bad:
+        story.leave("r")
+    story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_has_expired_is_handed_a_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    expire = story.begin("expire", group="g", reader="r")
+    if bad:
+        expire.ok()
+    story.marker("r", "c")
+    if not bad:
+        expire.ok()
+    story.unknown("checkpoint", group="g", name="c")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_whose_id_has_joined_elsewhere_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    if not bad:
+        story.ok("update_group", group="g")  # it ends all readers, who learn so later
+    story.ok("join", by="q", group="g", reader="r", acknowledge="next", streams=["s"])
+    story.got("r", [0, 0], "a")
+
+
 @breaks("readers", "each event is read at least once")
 def group_passes_over_an_event(story: Story, bad: bool) -> None:
     three_events(story)
@@ -945,7 +986,7 @@ def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
 
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
-    story.ok("join", group="g", reader="r", streams=["s"], retention="automatic")
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
     story.write([0, 0], "a", "b")
     story.got("r", [0, 0], "a")
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")

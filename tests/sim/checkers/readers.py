@@ -29,6 +29,11 @@ class Session:
     joined: Recorded
     left: Recorded | None = None
     """A ``leave`` or ``expire``; without one its process was killed, or it reads to the end."""
+    rejoined: Recorded | None = None
+    """A ``join`` of another process by the same id, which it can make once this one has expired."""
+    may_be_out: bool = False
+    """Whether the group was changed or reset, which ends its readers: they learn so a little later,
+    and the id is free at once."""
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
@@ -65,6 +70,8 @@ class Group:
     commits: list[Recorded] = field(default_factory=list)
     drains: list[Recorded] = field(default_factory=list)
     """Calls that read until nothing more came."""
+    strangers: list[Recorded] = field(default_factory=list)
+    """Calls for the next event by who was not in the group."""
 
     @property
     def handed(self) -> list[Handed]:
@@ -77,6 +84,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     groups: dict[str, Group] = {}
     found: list[Group] = []
     open_sessions: dict[tuple[str, str], dict[str, Session]] = {}
+    gone: dict[tuple[str, str, str], Recorded | None] = {}
+    """The last end of all that ever joined, by group, reader and process."""
     for call in sorted(
         calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
     ):
@@ -91,6 +100,10 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             if former is not None:
                 group.acknowledge = former.acknowledge
                 group.start = dict(call.arguments.get("to") or {})
+        if call.operation in ("update_group", "reset") and call.may_have_happened:
+            for (of_group, _), known in open_sessions.items():
+                for session in known.values() if of_group == name else ():
+                    session.may_be_out = True
         if call.operation == "create_group":
             group.start = dict(call.arguments["streams"])
         reader = call.arguments.get("reader", "")
@@ -98,17 +111,25 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
         """By process: an id that expired may join again elsewhere before the first one knows."""
         if call.operation == "join" and call.may_have_happened:
             group.acknowledge = call.arguments.get("acknowledge", "next")
+            gone[name, reader, call.process] = None
+            for other in mine.values() if call.ok else ():
+                if other.rejoined is None and not other.may_be_out:
+                    other.rejoined = call
             mine[call.process] = Session(reader, call)
             group.sessions.append(mine[call.process])
         elif call.operation in ("leave", "expire") and call.may_have_happened:
-            for process in [call.process] if call.process in mine else list(mine):
-                mine.pop(process).left = call
+            is_its_own = (name, reader, call.process) in gone
+            for process in mine.keys() & {call.process} if is_its_own else list(mine):
+                mine.pop(process).left = gone[name, reader, process] = call
         elif call.operation == "drain":
             group.drains.append(call)
         elif call.operation == "checkpoint":
             group.checkpoints.append(call)
         elif call.operation == "next" and call.process in mine:
             _note(call, mine[call.process])
+        elif call.operation == "next" and call.ok and call.value:
+            end = gone.get((name, reader, call.process))
+            group.strangers += [call] if end is None or end.before(call) else []
     for call in of(calls, "commit"):
         for group in found:
             group.commits += [call] if call.arguments.get("reads") else []
@@ -135,7 +156,10 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if readers of a group skip, disorder or repeat events without a reason."""
     streams = streams_of(calls)
     for group in groups_of(calls):
+        for stranger in group.strangers:
+            raise Violation("only who is in a group is handed anything", f"{stranger}")
         _in_session(group)
+        _not_expired(group)
         _nothing_skipped(group, streams)
         _by_key(group, streams)
         _again(group)
@@ -274,6 +298,17 @@ def _in_session(group: Group) -> None:
                     f"{before.position}, then {one.position} in {one.call}",
                 )
             last[lane] = one
+
+
+def _not_expired(group: Group) -> None:
+    """A reader is handed nothing any more once its id has joined again elsewhere."""
+    for session in group.sessions:
+        for one in session.handed if session.rejoined is not None else ():
+            if session.rejoined is not None and session.rejoined.before(one.call):
+                raise Violation(
+                    "only who is in a group is handed anything",
+                    f"{session.rejoined}; then {one.call}",
+                )
 
 
 def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
