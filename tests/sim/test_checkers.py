@@ -682,6 +682,89 @@ def conditional_append_on_a_cut_lands_elsewhere(story: Story, bad: bool) -> None
     )
 
 
+@breaks("conditions", "a refusal has another position")
+def refusal_names_the_cut_that_was_expected(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    expected = {"cut": {"0": 1 if bad else 0}}
+    refused = {"cut": {"0": 1}}
+    story.fail("write_if", "ConditionFailed", refused, stream="s", expected=expected, **more)
+
+
+def numbered(story: Story, number: int, at: int, event: str) -> None:
+    """Acknowledge an append on a number of handle ``one``."""
+    more: dict[str, Any] = {"writer": "w", "session": "one", "events": [["k", event]]}
+    story.ok("write_if", [[0, at]], stream="s", expected={"number": number}, **more)
+
+
+def refused_number(story: Story, number: int, actual: int | None = None) -> None:
+    """Refuse an append on a number of handle ``one``."""
+    more: dict[str, Any] = {"writer": "w", "session": "one", "events": [["k", "late"]]}
+    told = None if actual is None else {"number": actual}
+    story.fail("write_if", "ConditionFailed", told, stream="s", expected={"number": number}, **more)
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def two_appends_land_on_one_number(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    numbered(story, 0 if bad else 1, 1, "b")
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def append_lands_on_a_number_that_no_handle_had(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    story.ok("write_if", [[0, 1]], stream="s", expected={"number": 2 if bad else 1}, **more)
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def append_of_an_id_forgets_what_it_had(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("open_writer", 1, stream="s", writer="w", session="one")
+    numbered(story, 0 if bad else 1, 1, "b")
+
+
+@breaks("conditions", "a refusal has another position")
+def append_on_the_right_number_is_refused(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    refused_number(story, 1 if bad else 2)
+
+
+@breaks("conditions", "a refusal names a position of that moment")
+def refusal_names_a_number_that_was_never_there(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    refused_number(story, 2, 0 if bad else 1)
+
+
+@breaks("once", "offsets have no gap")
+def answer_names_an_offset_beyond_all_events(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="v", events=[["l", "a"]])
+    story.write([0, 2 if bad else 1], "b")
+
+
+@breaks("once", "a key has one segment at a time")
+def call_has_a_key_in_two_segments(story: Story, bad: bool) -> None:
+    pairs = [["k", "a"], ["l" if not bad else "k", "b"]]
+    story.ok("write", [[0, 0], [1, 0]], stream="s", writer="w", events=pairs)
+
+
+@breaks("once", "a key has one segment at a time")
+def key_is_in_two_segments_that_are_beside_one_another(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": [] if bad else ["0"]}, stream="s")
+
+
+@breaks("order", "an append comes behind what is there")
+def later_append_lies_before_what_was_acknowledged(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="v", events=[["l", "x"]])
+    story.write([0, 1], "a")
+    if bad:
+        story.write([0, 0], "b", key="m", writer="u")
+    else:
+        story.write([0, 2], "b", key="m", writer="u")
+
+
 @breaks("fencing", "a fenced writer writes nothing")
 def writer_with_an_old_token_writes(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
@@ -1130,6 +1213,32 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.ok("drain", by="d", group="g", reader="d")
 
 
+@breaks("readers", "what no next call acknowledged is read again")
+def event_in_hand_of_a_killed_reader_is_lost(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 0], "a")
+    for offset, event in ((1, "b"), (2, "c")):
+        story.got("q", [0, offset], event)
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "events of a key reach the readers in order")
+def successor_is_read_before_its_segment_and_nobody_read_the_stream(
+    story: Story, bad: bool
+) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.join("r")
+    for segment, event in [(1, "b"), (0, "a")][:: 1 if bad else -1]:
+        story.got("r", [segment, 0], event)
+
+
 @breaks("readers", "each event is read at least once")
 def what_an_aborted_transaction_read_is_not_read_again(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")
@@ -1390,6 +1499,43 @@ def cut_of_a_watermark_goes_back(story: Story, bad: bool) -> None:
     story.ok("note_time", stream="s", writer="w", time=10)
     for end in (2, 1 if bad else 2):
         story.ok("watermark", {"lower": 10, "upper": 10, "cut": {"0": end}}, stream="s")
+
+
+@breaks("watermarks", "noted times of a writer rise")
+def earlier_time_is_noted(story: Story, bad: bool) -> None:
+    story.ok("note_time", stream="s", writer="w", time=10)
+    if bad:
+        story.ok("note_time", stream="s", writer="w", time=5)
+    else:
+        story.fail("note_time", "InvalidTime", stream="s", writer="w", time=5)
+
+
+@breaks("watermarks", "the cut of a watermark is in its stream")
+def cut_of_a_watermark_lies_behind_the_tail(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.unknown("write", stream="s", writer="v", events=[["k", "b"]])
+    story.ok("note_time", stream="s", writer="w", time=10)
+    cut = {"0": 3 if bad else 2}
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": cut}, stream="s")
+
+
+@breaks("watermarks", "the cut of a watermark has what was there when its times were noted")
+def cut_of_a_watermark_lacks_what_its_writer_wrote(story: Story, bad: bool) -> None:
+    write = story.begin("write", stream="s", writer="w", events=[["k", "a"]])
+    story.ok("note_time", stream="s", writer="w", time=10)
+    write.ok([[0, 0]])
+    cut = {"0": 0 if bad else 1}
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": cut}, stream="s")
+
+
+@breaks("watermarks", "the cut of a watermark has what was there when its times were noted")
+def cut_of_a_watermark_lacks_what_was_acknowledged(story: Story, bad: bool) -> None:
+    if bad:
+        story.write([0, 0], "a", writer="v")
+    story.ok("note_time", stream="s", writer="w", time=10)
+    if not bad:
+        story.write([0, 0], "a", writer="v")
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": {"0": 0}}, stream="s")
 
 
 # ----------------------------------------------------------------------------------- the tests

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
+from tests.sim.answers import told_by
 from tests.sim.copies import Copy
 from tests.sim.history import History
 from tests.sim.lives import is_refusal
@@ -313,7 +314,7 @@ class OpenCall:
 
     def failed(self, error: BaseException) -> None:
         self._ended(type(error).__name__)
-        self._call.failed(error)
+        self._call.failed(error, told_by(error))
 
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""

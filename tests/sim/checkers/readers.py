@@ -34,6 +34,8 @@ class Session:
     may_be_out: bool = False
     """Whether the group was changed or reset, which ends its readers: they learn so a little later,
     and the id is free at once."""
+    asked: Recorded | None = None
+    """Its last call for the next event."""
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
@@ -137,6 +139,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
 
 
 def _note(call: Recorded, session: Session) -> None:
+    if session.asked is None or session.asked.began < call.began:
+        session.asked = call
     if call.ok and call.ended is not None:
         for name in session.markers:
             session.answered.setdefault(name, call.ended)
@@ -168,6 +172,7 @@ def check(calls: Sequence[Recorded]) -> None:
             _buffered_comes_again(group, streams)
         if group.acknowledge == "next":
             _asked_for(group, calls)
+            _in_hand_comes_again(group, streams)
     _one_output(calls, streams)
 
 
@@ -254,18 +259,40 @@ def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> No
             continue
         for session in group.sessions:
             for one in session.buffered() if session.joined.before(drain) else ():
-                again = any(
-                    other.session is not session
-                    and (other.stream, other.event) == (one.stream, one.event)
-                    and one.call.before(other.call)
-                    for other in group.handed
-                )
-                if not again and not streams[one.stream].is_truncated(one.position):
+                if not _came_again(group, streams, one):
                     raise Violation(
                         "what no checkpoint acknowledged is read again",
                         f"{session.reader} got {one.event!r} after its last marker: {one.call}; "
                         f"nobody got it again by {drain}",
                     )
+
+
+def _came_again(group: Group, streams: dict[str, StreamHistory], one: Handed) -> bool:
+    """Whether another reader got an event after this one, if it was not truncated."""
+    return streams[one.stream].is_truncated(one.position) or any(
+        other.session is not one.session
+        and (other.stream, other.event) == (one.stream, one.event)
+        and one.call.before(other.call)
+        for other in group.handed
+    )
+
+
+def _in_hand_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """What a reader got last before it was killed, and did not ask for another one, comes again."""
+    for drain in group.drains:
+        if not drain.ok or drain.ended is None:
+            continue
+        for session in group.sessions:
+            last = session.handed[-1] if session.handed else None
+            is_killed = session.left is None and session.joined.before(drain)
+            if last is None or not is_killed or session.asked is not last.call:
+                continue
+            if not _came_again(group, streams, last):
+                raise Violation(
+                    "what no next call acknowledged is read again",
+                    f"{session.reader} got {last.event!r} last: {last.call}; nobody got it again "
+                    f"by {drain}",
+                )
 
 
 def _asked_for(group: Group, calls: Sequence[Recorded]) -> None:
@@ -335,26 +362,32 @@ def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
 
 def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:
     """The first hand-outs of the events of a key come in the order that the stream has."""
-    last: dict[tuple[str, str], tuple[int, Handed]] = {}
+    last: dict[tuple[str, str], Handed] = {}
     known: set[tuple[str, str]] = set()
     orders = {name: stream.order() for name, stream in streams.items()}
     for one in group.handed:
-        tried = streams[one.stream].tried.get(one.event)
-        order = orders[one.stream].get(one.event)
-        if tried is None or tried.key is None or order is None:
-            continue
-        if (one.stream, one.event) in known:
+        stream, order = streams[one.stream], orders[one.stream]
+        tried = stream.tried.get(one.event)
+        if tried is None or tried.key is None or (one.stream, one.event) in known:
             continue
         known.add((one.stream, one.event))
         lane = (one.stream, tried.key)
-        is_late = lane in last and last[lane][0] > order and last[lane][1].call.before(one.call)
-        if is_late and not _was_fetched(streams[one.stream], one, last[lane][1]):
+        before = last.get(lane)
+        if before is None or not _follows(stream, order, before, one):
+            last[lane] = one
+        elif before.call.before(one.call) and not _was_fetched(stream, one, before):
             raise Violation(
                 "events of a key reach the readers in order",
-                f"key {tried.key!r}: {last[lane][1].event!r} before {one.event!r} in {one.call}",
+                f"key {tried.key!r}: {before.event!r} before {one.event!r} in {one.call}",
             )
-        if lane not in last or last[lane][0] < order:
-            last[lane] = (order, one)
+
+
+def _follows(stream: StreamHistory, order: dict[str, int], one: Handed, other: Handed) -> bool:
+    """Whether an event comes after another one of its key, by a read or by their places."""
+    if one.event in order and other.event in order:
+        return order[one.event] > order[other.event]
+    (segment, offset), (above, before) = one.position, other.position
+    return offset > before if segment == above else above in stream.layout.ancestors(segment)
 
 
 def _was_fetched(stream: StreamHistory, one: Handed, later: Handed) -> bool:

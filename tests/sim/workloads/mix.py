@@ -110,7 +110,7 @@ def last_word(acknowledge: str, life: Life) -> None:
 
 def auditor(life: Life) -> None:
     """Read all streams, and ask for the watermark."""
-    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet):
+    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet, life.timed):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)
