@@ -1,4 +1,5 @@
-"""What seeds have to reach: each failpoint, fault and verb, and each outcome that a verb has.
+"""What seeds have to reach: each failpoint, fault and verb, each outcome that a verb has, and each
+two verbs in flight on one object that programs share.
 
 A zero in a long run says that something is not tried any more.
 """
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 from tests.sim.copies import _code, all_names
+from tests.sim.in_flight import pair
 
 FAULTS = (
     "kill", "kill at failpoints", "kill at calls", "stop", "pause", "cut off", "jump",
@@ -77,7 +80,16 @@ def wanted() -> list[str]:
 
 def missing(covered: Mapping[str, int]) -> list[str]:
     """Return what was never reached."""
-    return [name for name in wanted() if not covered.get(name)]
+    every = [*wanted(), *wanted_pairs(covered)]
+    return [name for name in every if not covered.get(name)]
+
+
+def company_of(name: str, covered: Mapping[str, int]) -> str:
+    """Return programs that may have a pair of verbs in flight, two of each; empty of others."""
+    kind, _, rest = name.partition(" ")
+    of_object, _, verbs = rest.partition(": ")
+    letters = asked(covered).get(of_object, {})
+    return "".join(2 * letters[verb] for verb in verbs.split(" & ")) if kind == "pair" else ""
 
 
 def wrong(covered: Mapping[str, int], seeds: int) -> list[str]:
@@ -90,8 +102,29 @@ def wrong(covered: Mapping[str, int], seeds: int) -> list[str]:
     return found + [f"{name} is reached, and coverage.NOT_REACHED says it is not" for name in known]
 
 
-def pairs(covered: Mapping[str, int]) -> tuple[int, int]:
-    """Return how many pairs of verbs were in flight at the same time, and of how many."""
-    verbs = {name.split()[1] for name in covered if name.startswith("outcome ")}
-    met = sum(name.startswith("pair ") for name in covered)
-    return met, len(verbs) * (len(verbs) + 1) // 2
+def asked(covered: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Return for each shared object its verbs, with the letter of who asks most often."""
+    most: dict[tuple[str, str], tuple[int, str]] = {}
+    for text, count in sorted(covered.items()):
+        kind, _, rest = text.partition(" ")
+        if kind == "asked":
+            name, _, call = rest.partition(": ")
+            verb, _, letter = call.partition(" by ")
+            if covered.get(f"shared {name}"):
+                most[name, verb] = max(most.get((name, verb), (0, "")), (count, letter))
+    found: dict[str, dict[str, str]] = {}
+    for (name, verb), (_, letter) in most.items():
+        found.setdefault(name, {})[verb] = letter
+    return found
+
+
+def wanted_pairs(covered: Mapping[str, int]) -> list[str]:
+    """Return each two verbs of an object that programs share; both may be the same verb.
+
+    Only verbs that took their time count: others are in flight for no step.
+    """
+    return [
+        pair(name, one, other)
+        for name, verbs in asked(covered).items()
+        for one, other in combinations_with_replacement(verbs, 2)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -40,11 +41,9 @@ _TOGETHER = (
 all that one promise needs."""
 
 
-def play(world: World) -> None:
-    """Draw up to ten programs, let them meet faults, and audit what is there."""
-    draw = world.source
-    acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
-    catalog: dict[str, Maker] = {
+def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
+    """Return what makes each program, by its letter; a program is drawn when it is made."""
+    return {
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
         "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
@@ -73,6 +72,16 @@ def play(world: World) -> None:
         "h": lambda: quiet.housekeeper(draw.randint(2, 4)),
         "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
+
+
+LETTERS = frozenset(_catalog(random.Random(0), "next"))
+
+
+def play(world: World) -> None:
+    """Draw up to ten programs, let them meet faults, and audit what is there."""
+    draw = world.source
+    acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
+    catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
