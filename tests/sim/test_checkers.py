@@ -544,6 +544,15 @@ def cut_lies_behind_what_came_after_the_marker(story: Story, bad: bool) -> None:
     pending.ok({"s": {"0": 2 if bad else 1}})
 
 
+@breaks("checkpoints", "each event is read at least once")
+def positions_of_the_readers_lie_behind_what_nobody_got(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.ok("stream_cuts", {"s": {"0": 2 if bad else 1}}, group="g")
+
+
 @breaks("checkpoints", "a checkpoint has a cut of each stream")
 def checkpoint_lacks_a_stream(story: Story, bad: bool) -> None:
     three_events(story)
@@ -1476,6 +1485,12 @@ def segments_leave_keys_out(story: Story, bad: bool) -> None:
 def two_scales_have_one_epoch(story: Story, bad: bool) -> None:
     story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]], epoch=1)
     story.scale(["1"], [[0.0, 0.2], [0.2, 0.5]], 1 if bad else 2, [[0.0, 0.5]])
+
+
+@breaks("seals", "two scales make two epochs")
+def later_scale_has_an_earlier_epoch(story: Story, bad: bool) -> None:
+    story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]], epoch=3)
+    story.scale(["1"], [[0.0, 0.2], [0.2, 0.5]], 2 if bad else 4, [[0.0, 0.5]])
 
 
 @breaks("watermarks", "a watermark is of the newest notes")

@@ -69,6 +69,8 @@ class Group:
     """Where it began in each stream, if the history shows it."""
     sessions: list[Session] = field(default_factory=list)
     checkpoints: list[Recorded] = field(default_factory=list)
+    cuts: list[Recorded] = field(default_factory=list)
+    """Calls for the readers' positions, without markers."""
     commits: list[Recorded] = field(default_factory=list)
     drains: list[Recorded] = field(default_factory=list)
     """Calls that read until nothing more came."""
@@ -127,6 +129,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             group.drains.append(call)
         elif call.operation == "checkpoint":
             group.checkpoints.append(call)
+        elif call.operation == "stream_cuts":
+            group.cuts.append(call)
         elif call.operation == "next" and call.process in mine:
             _note(call, mine[call.process])
         elif call.operation == "next" and call.ok and call.value:

@@ -29,7 +29,7 @@ def check(calls: Sequence[Recorded]) -> None:
     scales = [call for call in of(calls, "scale") if call.ok and "seal" in call.arguments]
     for scale in scales:
         _whole(scale)
-        _same_epoch(scale, scales)
+        _same_epoch(scale, scales, of(calls, "scale"))
         stream = streams.get(scale.arguments["stream"])
         for event, began, segment in _landed(stream) if stream is not None else ():
             if segment in scale.arguments["seal"] and (scale.ended or 0) < began:
@@ -123,7 +123,7 @@ def _joined(ranges: Sequence[Sequence[float]]) -> list[list[float]]:
     return found
 
 
-def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
+def _same_epoch(scale: Recorded, others: Sequence[Recorded], tried: Sequence[Recorded]) -> None:
     """Who repeats a scale gets the epoch that the first one has made."""
     for other in others:
         same = all(
@@ -132,8 +132,16 @@ def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
         same_epoch = scale.value == other.value
         if same_epoch and scale.arguments["stream"] == other.arguments["stream"] and not same:
             raise Violation("two scales make two epochs", f"{scale}; {other}")
+        is_later = scale.before(other) and scale.arguments["stream"] == other.arguments["stream"]
+        if is_later and other.value <= scale.value and not _is_repeated(other, tried):
+            raise Violation("two scales make two epochs", f"{scale}; {other}")
         if same and scale.value != other.value:
             raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")
+
+
+def _is_repeated(scale: Recorded, tried: Sequence[Recorded]) -> bool:
+    """Whether somebody had asked for the same scale before."""
+    return any(one.arguments == scale.arguments and one.began < scale.began for one in tried)
 
 
 def _repeated(again: Recorded, scales: Sequence[Recorded], calls: Sequence[Recorded]) -> None:
