@@ -1465,6 +1465,15 @@ def copy_has_a_successor_before_its_segment(story: Story, bad: bool) -> None:
     story.copied(*(found[::-1] if bad else found))
 
 
+@breaks("copies", "a copy begins where its stream did")
+def head_of_a_copy_is_none_of_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 1 if bad else 0}, "events": [] if bad else [[0, 0, "k", "a"]]}
+    story.ok("read_copy", value, copy="c", stream="s")
+    story.read("a")
+
+
 @breaks("copies", "a copy has nothing from nowhere")
 def copy_has_what_was_written_after_its_backup(story: Story, bad: bool) -> None:
     backup = story.begin("backup", copy="c")
