@@ -7,6 +7,7 @@ A zero in a long run says that something is not tried any more.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -45,7 +46,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
 
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""
-MOST_PLAYS = 8
+MOST_PLAYS = 16
 """How often a long run plays programs that may have a missing pair in flight."""
 NOT_REACHED: Mapping[str, str] = {
     "failpoint cleanup.delete": "behind a checkpoint: tests/unit/engine/log/test_log_cleanup.py",
@@ -87,12 +88,16 @@ def missing(covered: Mapping[str, int]) -> list[str]:
     return [name for name in every if not covered.get(name)]
 
 
-def company_of(name: str, covered: Mapping[str, int]) -> str:
-    """Return programs that may have a pair of verbs in flight, two of each; empty of others."""
+def programs_of(name: str, covered: Mapping[str, int]) -> str:
+    """Return programs that may have a pair of verbs in flight: two for each of them, and one of
+    those that use the object most, so that it is there. None for what is no pair."""
     kind, _, rest = name.partition(" ")
     of_object, _, verbs = rest.partition(": ")
-    letters = asked(covered).get(of_object, {})
-    return "".join(2 * letters[verb] for verb in verbs.split(" & ")) if kind == "pair" else ""
+    if kind != "pair":
+        return ""
+    letters = asked(covered)[of_object]
+    most = sum(letters.values(), Counter()).most_common(1)[0][0]
+    return most + "".join(2 * letters[verb].most_common(1)[0][0] for verb in verbs.split(" & "))
 
 
 def wrong(covered: Mapping[str, int], seeds: int) -> list[str]:
@@ -105,19 +110,15 @@ def wrong(covered: Mapping[str, int], seeds: int) -> list[str]:
     return found + [f"{name} is reached, and coverage.NOT_REACHED says it is not" for name in known]
 
 
-def asked(covered: Mapping[str, int]) -> dict[str, dict[str, str]]:
-    """Return for each shared object its verbs, with the letter of who asks most often."""
-    most: dict[tuple[str, str], tuple[int, str]] = {}
+def asked(covered: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
+    """Return for each shared object its verbs, and how often programs of each letter asked them."""
+    found: dict[str, dict[str, Counter[str]]] = {}
     for text, count in sorted(covered.items()):
         kind, _, rest = text.partition(" ")
-        if kind == "asked":
-            name, _, call = rest.partition(": ")
+        name, _, call = rest.partition(": ")
+        if kind == "asked" and covered.get(f"shared {name}"):
             verb, _, letter = call.partition(" by ")
-            if covered.get(f"shared {name}"):
-                most[name, verb] = max(most.get((name, verb), (0, "")), (count, letter))
-    found: dict[str, dict[str, str]] = {}
-    for (name, verb), (_, letter) in most.items():
-        found.setdefault(name, {})[verb] = letter
+            found.setdefault(name, {}).setdefault(verb, Counter())[letter] += count
     return found
 
 

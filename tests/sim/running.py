@@ -193,15 +193,16 @@ def in_processes(seeds: Sequence[int], workers: int = 1) -> Iterator[Result]:
 def pairs_reached(warm: Warm, covered: Counter[str]) -> Iterator[Result]:
     """Play programs that may have verbs in flight at once which no seed had; yield each result.
 
-    What it comes to is added to ``covered``. A pair is given up after so many plays.
+    The pairs that it had are added to ``covered``. A pair is given up after so many plays.
     """
     for name in coverage.missing(covered):
-        programs = coverage.company_of(name, covered)
+        programs = coverage.programs_of(name, covered)
         for seed in range(coverage.MOST_PLAYS if programs else 0):
             if covered[name]:
                 break
             result = warm.run(Plan(seed, programs=programs))
-            covered.update(result.coverage)
+            had = {one: n for one, n in result.coverage.items() if one.startswith("pair ")}
+            covered.update(had)
             yield result
 
 

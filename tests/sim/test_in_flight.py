@@ -69,15 +69,16 @@ def test_transaction_is_on_the_streams_of_its_stage() -> None:
 
 def test_two_verbs_of_a_shared_object_are_wanted_together() -> None:
     run, n, q, u = Counted(), Named("n0"), Named("q1"), Named("u2")
-    run.one(n, "write", stream="s/t")
+    for _ in range(2):
+        run.one(n, "write", stream="s/t")
     run.one(q, "release", stream="s/t")
     run.one(u, "seal", stream="s/own")
     run.one(u, "delete_stream", stream="s/own")
     wanted = ["pair s/t: release & release", "pair s/t: release & write", "pair s/t: write & write"]
     assert coverage.wanted_pairs(run.coverage) == wanted
     assert set(wanted) <= set(coverage.missing(run.coverage))
-    assert coverage.company_of("pair s/t: release & write", run.coverage) == "qqnn"
-    assert coverage.company_of("fault kill", run.coverage) == ""
+    assert coverage.programs_of("pair s/t: release & write", run.coverage) == "nqqnn"
+    assert coverage.programs_of("fault kill", run.coverage) == ""
 
 
 def test_long_run_fails_for_a_pair_that_was_never_in_flight() -> None:
