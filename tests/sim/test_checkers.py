@@ -1415,7 +1415,8 @@ def stream_that_is_not_sealed_has_no_segments(story: Story, bad: bool) -> None:
 def read_begins_before_its_start(story: Story, bad: bool) -> None:
     story.write([0, 0], "a", "b")
     found = {"from": {"0": 0}, "to": {"0": 2}, "events": [[0, 0, "k", "a"], [0, 1, "k", "b"]]}
-    story.ok("read", found, stream="s", **{"from": {"0": 1 if bad else 0}})
+    asked: dict[str, Any] = {"from": {"0": 1 if bad else 0}}
+    story.ok("read", found, stream="s", **asked)
 
 
 @breaks("presence", "a read has what it was asked for")
@@ -1424,7 +1425,8 @@ def read_begins_behind_its_start(story: Story, bad: bool) -> None:
     if not bad:
         story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
     found = {"from": {"0": 1}, "to": {"0": 2}, "events": [[0, 1, "k", "b"]]}
-    story.ok("read", found, stream="s", **{"from": {"0": 0}})
+    asked: dict[str, Any] = {"from": {"0": 0}}
+    story.ok("read", found, stream="s", **asked)
 
 
 @breaks("presence", "a read has what it was asked for")
