@@ -18,7 +18,7 @@ from pravega_spark.errors import CommitUnknown, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.units import count_text
-from tests.harness.killed_processes import wait_until
+from tests.harness.killed_processes import shell_status, wait_until
 from tests.unit.cli.conftest import Shell
 
 CLI = (sys.executable, "-m", "pravega_spark.cli", "stream", "append", "s/a")
@@ -165,7 +165,7 @@ def test_an_interrupt_says_what_is_durable_and_that_is_what_is_there(
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     stored = sum(1 for _ in manager.read("s/a"))
-    assert process.returncode == status
+    assert shell_status(process.returncode) == status
     assert error.decode().strip() == f"stream s/a: {stored:,} events of this run are durable."
 
 
