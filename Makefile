@@ -1,10 +1,10 @@
-# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, coverage, spark-versions, mutants, sim, soak and bench), SEEDS and FIRST (for sim), MINUTES (for soak), WORKERS (for test, spark-versions, mutants and sim).
+# Every target does its own set-up. Knobs: PYTHON (to make .venv with), ARGS (for demo, quick, check, test, extended, coverage, spark-versions, mutants, sim, soak and bench), SEEDS and FIRST (for sim), MINUTES (for soak), WORKERS (for test, extended, spark-versions, mutants and sim).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick check test light heavy coverage spark-versions long mutants sim soak model lint linters classes docs bench bench-peers dist clean
+.PHONY: help setup demo quick check test extended light heavy coverage spark-versions long mutants sim soak model lint linters classes docs bench bench-peers dist clean
 
 # The first interpreter that runs (a pyenv shim may not), is new enough, and can make an environment.
 PYTHON ?= $(shell for python in python3.12 python3.11 python3.10 python3; do \
@@ -61,21 +61,26 @@ demo: $(FOR_DEMO) $(JAR) ## run the demo, examples/demo.py (ARGS="--help" for it
 quick: $(INSTALLED) ## at each save: the tests of pure code and the memory store, about a minute
 	$(PYTEST) -m quick tests/unit tests/docs --ignore tests/unit/bench --ignore tests/unit/serve $(ARGS)
 
-check: lint ## lint, then the tests that need neither a JVM nor a server: about eleven minutes
-	$(PYTEST) -m '$(LIGHT)' $(ARGS)
+check: lint ## lint, then the short tests that need neither a JVM nor a server: about four minutes
+	$(PYTEST) -m '$(LIGHT) and not (medium or extended)' $(ARGS)
 
-test: setup ## lint, then every test (ARGS="-k name" to choose): about three quarters of an hour
+test: setup ## lint, then the tests (ARGS="-k name" to choose) but for the extended ones: about a quarter of an hour
 	@$(MAKE) --no-print-directory --jobs 2 linters classes
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
 	@$(MAKE) --no-print-directory light
 	@$(MAKE) --no-print-directory heavy
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
+extended: setup classes ## the tests that start a JVM, a cluster, a browser or a fleet of their own, or wait in real time: about a quarter of an hour
+	@mkdir -p $(REPORTS)
+	$(HEAVY) -m extended --junitxml $(REPORTS)/extended.xml $(ARGS)
+	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/extended.xml
+
 light:
-	$(PYTEST) -m '$(LIGHT)' --junitxml $(REPORTS)/light.xml $(ARGS)
+	$(PYTEST) -m '$(LIGHT) and not extended' --junitxml $(REPORTS)/light.xml $(ARGS)
 
 heavy:
-	$(HEAVY) -m 'not ($(LIGHT))' --junitxml $(REPORTS)/heavy.xml $(ARGS)
+	$(HEAVY) -m 'not ($(LIGHT) or extended)' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
 # It doubles the cost of a test, so each line is measured in tests that cover it quickly (tests/conftest.py).
 coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor: about six minutes

@@ -42,10 +42,8 @@ settings.load_profile("pravega_spark")
 
 _TESTS = Path(__file__).parent
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
-_NOT_QUICK = ("check", "s3", "slow", "spark")
+_NOT_QUICK = ("extended", "medium", "s3", "slow", "spark")
 _COVERED = ("unit", "contract")
-_NOT_COVERED = ("check", "long")
-"""Tests that do one thing often: others cover its lines, and tracing doubles its cost."""
 _NOT_MEASURED = {"bench", "jobs", "spark"}
 """Folders of the tests of what is not measured (pyproject.toml)."""
 
@@ -65,10 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
+        if "tab" in fixtures:  # of a browser
+            item.add_marker("extended")
         if not (long or _ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
             item.add_marker("quick")
         covers = item.get_closest_marker("quick") or _covers(item.path)
-        if not covers or any(map(item.get_closest_marker, _NOT_COVERED)):
+        medium = item.get_closest_marker("medium")
+        # Others cover their lines, unless they say ``medium(covers=True)``; tracing doubles a cost.
+        long = item.get_closest_marker("long")
+        if not covers or long or (medium and not medium.kwargs.get("covers")):
             item.add_marker("no_cover")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)

@@ -28,7 +28,7 @@ from pravega_spark.primitives.process_locks import new_rlock
 from pravega_spark.txn import settlement
 from pravega_spark.txn.decision_log import DECISIONS_TABLE, DecisionLog, JointRecord
 from pravega_spark.txn.lifecycle import ASKED_BY_APPLICATION
-from pravega_spark.txn.owed import owed_decisions
+from pravega_spark.txn.owed import owed_decisions, told_as_decided
 from pravega_spark.txn.settlement import PositionParticipants, ReaderParticipant
 from pravega_spark.txn.transaction import (
     Transaction,
@@ -231,7 +231,8 @@ class JointTransaction(CommittedByBlock, NotPicklable):
                     self._check_session()
                     raise self._ended()
             else:
-                self._carry_out(record)
+                with told_as_decided(self._name):
+                    self._carry_out(record)
             left_out = [error for part in self._parts.values() for error in _left_out(part)]
             self._end(TransactionStatus.COMMITTED)
             if left_out:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,13 @@ from pravega_spark.engine.runtime.system import SYSTEM, Runtime
 from pravega_spark.engine.store.retries import is_silent
 from pravega_spark.engine.stream.stream_log import StreamLog, open_stream
 from pravega_spark.engine.writing import process_exit
-from pravega_spark.errors import NoSuchStream, StaleIdentity
+from pravega_spark.errors import (
+    NoSuchStream,
+    StaleIdentity,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
 from pravega_spark.primitives.process_locks import new_lock
 from pravega_spark.txn import commit, joint_sweep
 from pravega_spark.txn.decision_log import DecisionLog
@@ -35,6 +41,22 @@ from pravega_spark.values.limits import (
 )
 
 logger = own_logger(__name__)
+
+
+@contextmanager
+def told_as_decided(name: str) -> Iterator[None]:
+    """Raise StoreError where storage takes no more writes, of a transaction that is decided.
+
+    StoreFull says that its call committed nothing.
+    """
+    try:
+        yield
+    except (StoreFull, StoreReadOnly) as error:
+        raise StoreError(
+            f"{name} is committed, and not visible yet, since the storage takes no writes: {error} "
+            "Its events become visible once it does; call commit again to wait for that.",
+            url=error.url,
+        ) from error
 
 
 class Owed(ABC):

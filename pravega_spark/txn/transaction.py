@@ -51,7 +51,7 @@ from pravega_spark.txn.decision_log import DecisionLog, JointRecord
 from pravega_spark.txn.leases import Lease, extend_lease
 from pravega_spark.txn.lifecycle import AddedWrite
 from pravega_spark.txn.manifests import PLAIN_WRITE, Manifest, ManifestKind, Manifests
-from pravega_spark.txn.owed import owed_commits
+from pravega_spark.txn.owed import owed_commits, told_as_decided
 from pravega_spark.values.checks import check_flag, check_timestamp_us
 from pravega_spark.values.handles import CommittedByBlock, NotPicklable
 from pravega_spark.values.limits import (
@@ -589,7 +589,8 @@ class Transaction(CommittedByBlock, NotPicklable):
         with self._owed_if_it_fails():
             is_new = lifecycle.put_closing_manifest(self._manifests, closing)
             if wait:
-                return self._commit_decided()
+                with told_as_decided(self._manifests.name):
+                    return self._commit_decided()
         if is_new:  # the earlier decisions are known: they were read for its commit order
             known_decisions(self._stream).add(self._manifests)
         owed_commits(self._stream).add(self._manifests, self._life)

@@ -266,6 +266,7 @@ with open_store(sys.argv[1]).writer("a/b") as file:
 """
 
 
+@pytest.mark.medium
 @_NEEDS_STRACE
 def test_written_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
     trace, root = tmp_path / "trace", tmp_path / "root"
@@ -279,6 +280,7 @@ def test_written_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
     assert synced < named < folder
 
 
+@pytest.mark.medium
 @_NEEDS_STRACE
 def test_acknowledged_create_was_fsynced_with_all_new_folders(tmp_path: Path) -> None:
     script = (

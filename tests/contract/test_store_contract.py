@@ -82,6 +82,7 @@ def test_create_after_put_exists_and_create_after_delete_succeeds(store: Store) 
     assert store.get("key") == b"created"
 
 
+@pytest.mark.medium
 def test_race_has_one_winner_and_readers_see_all_its_bytes_or_none(
     backend: BackEnd, store: Store
 ) -> None:
@@ -362,6 +363,7 @@ def test_a_range_is_read_in_one_call_and_ends_where_the_object_does(store: Store
         store.get_range("absent", 0, 5)
 
 
+@pytest.mark.medium
 @on_one_s3
 def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     rows = 3_000_000
@@ -378,6 +380,7 @@ def test_large_parquet_file_is_read_by_column(store: Store) -> None:
     assert store.get("chunk.parquet") == data.to_pybytes()
 
 
+@pytest.mark.medium
 @on_one_s3
 def test_threads_share_a_store(store: Store) -> None:
     def work(number: int) -> bytes:

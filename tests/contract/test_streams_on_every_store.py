@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pravega_spark import StreamConfiguration, StreamCut, StreamManager
 from pravega_spark.config.policies import ScalingPolicy
 from tests.harness.store_backends import BackEnd
 
 
+@pytest.mark.medium
 def test_stream_lives_on_every_store(backend: BackEnd) -> None:
     manager = StreamManager(backend.url, storage_options=backend.options)
     assert manager.create_scope("nyc")

@@ -27,6 +27,7 @@ ON_SPARK = pytest.param(
 )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("work", ["maintain", ON_SPARK])
 def test_line_runs_without_an_environment(work: str, tmp_path: Path) -> None:
     StreamManager(tmp_path / "root").create_scope("s")

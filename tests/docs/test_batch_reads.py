@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from tests.harness.page_examples import REPOSITORY, examples_of
 
 
+@pytest.mark.medium
 def test_pool_of_processes_reads_every_event_of_all_ranges(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/batch-reads.md").read_text()
     (pool,) = (example for example in examples_of(page) if "ProcessPoolExecutor" in example.code)

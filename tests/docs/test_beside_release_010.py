@@ -126,7 +126,7 @@ def test_the_release_knows_every_feature_and_domain_that_the_page_does_not_name(
 # ------------------------------------------------------------------------------ what it refuses
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_position_with_a_number_is_refused(manager: StreamManager, tmp_path: Path) -> None:
     group = manager.create_reader_group("s/g", ["s/t"])
     with group.create_reader("a") as reader:
@@ -159,7 +159,7 @@ attempt(lambda: main([*command, "--root", sys.argv[1]]))
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_appended_note_of_other_bytes_is_refused(manager: StreamManager) -> None:
     lines = '{"n": 1.50}\n'
     command = [sys.executable, "-m", "pravega_spark.cli", "stream", "append", "s/t"]
@@ -170,7 +170,7 @@ def test_appended_note_of_other_bytes_is_refused(manager: StreamManager) -> None
     assert manager.tail("s/t") == tail
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_copy_that_was_brought_up_to_date_is_refused(
     manager: StreamManager, tmp_path: Path
 ) -> None:
@@ -184,6 +184,7 @@ def test_copy_that_was_brought_up_to_date_is_refused(
     assert folder_state(copy) == state
 
 
+@pytest.mark.medium
 def test_restoring_table_is_refused(manager: StreamManager) -> None:
     with at_failpoint("restore.replaced", kill), pytest.raises(Killed):
         manager.restore_stream("s/t")
@@ -211,7 +212,7 @@ attempt(lambda: manager.key_value_table("s/k").get("a").value.decode())
 TABLES = ("Streams", "StreamInfo", "Segments", "Epochs", "Settings", "Storage", "KeyValueTables")
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_drawn_life_fails_one_metadata_table_alone(manager: StreamManager) -> None:
     strings = KeyValueTableConfiguration(key_type="string")
     for _ in range(2):
@@ -247,7 +248,7 @@ print(manager.maintain(full=True).failures)
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("what", ["feature", "format"])
 def test_stream_of_a_later_release_is_refused_by_what_is_unknown(
     manager: StreamManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -278,7 +279,7 @@ def test_stream_of_a_later_release_is_refused_by_what_is_unknown(
 # -------------------------------------------------------------------------- what it does not know
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_shared_state_is_truncated_by_the_retention_of_the_release(manager: StreamManager) -> None:
     small = StreamConfiguration(ScalingPolicy.fixed(1), RetentionPolicy.by_size(1))
     for name in ("s/ours", "s/theirs"):
@@ -298,7 +299,7 @@ for name in ("s/ours", "s/theirs"):
     assert theirs.startswith("IllegalState")
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_keep_records_is_kept_for_the_root_and_dropped_from_a_stream(
     manager: StreamManager,
 ) -> None:
@@ -329,7 +330,7 @@ print(manager.settings().maintain, manager.stream_settings("s/t").maintain)
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_maintain_of_the_root_is_followed_and_off_of_a_stream_is_not_heeded(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,11 @@ def _parameters() -> list[object]:
             examples = [Example(1, "python", "")]
         needs_spark = any(example.needs_spark for example in examples)
         if examples:
-            found.append(pytest.param(page, marks=pytest.mark.spark if needs_spark else ()))
+            found.append(
+                pytest.param(
+                    page, marks=[pytest.mark.spark, pytest.mark.extended] if needs_spark else []
+                )
+            )
     return found
 
 
@@ -95,6 +99,7 @@ def start_spark() -> Callable[[], SparkSession]:
     return start
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", _parameters())
 def test_every_example_of_the_page_runs(

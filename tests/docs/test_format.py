@@ -102,6 +102,7 @@ NOT_SET = {"pravega.compacted"}
 """What no verb of the manager sets."""
 
 
+@pytest.mark.medium
 def test_every_object_that_is_written_has_one_row_of_the_page(story: Story) -> None:
     rows = {cell: pattern(cell) for cell in cells("objects")}
     matched = set[str]()

@@ -60,6 +60,7 @@ def _cells(events: dict[int, list[format_reader.Event]]) -> list[str]:
     ]
 
 
+@pytest.mark.medium
 def test_kept_root_is_continued_by_every_verb(kept: Path) -> None:
     manager = StreamManager(kept)
     before = [event.data for event in manager.read(STREAM)]
@@ -149,7 +150,7 @@ print(json.dumps(describe(Path(sys.argv[1]))))
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_root_of_this_release_reads_the_same_in_the_release_before(tmp_path: Path) -> None:
     kept_roots.write_root(tmp_path)
     mine = json.loads(json.dumps(kept_roots.describe(tmp_path)))

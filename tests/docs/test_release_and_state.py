@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 from pravega_spark import StreamManager
 from pravega_spark.config.root_settings import EffectiveSettings
 from pravega_spark.engine.log import checkpoint
@@ -56,6 +58,7 @@ def _write(manager: StreamManager, number: int) -> StreamLog:
     return stream
 
 
+@pytest.mark.medium
 def test_release_reads_writes_sweeps_and_copies_beside_parts(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")
@@ -124,6 +127,7 @@ print(writer.last_event_number)
 """
 
 
+@pytest.mark.medium
 def test_release_races_with_writers_that_keep_a_large_state(tmp_path: Path) -> None:
     """Whoever commits the 256th version keeps the state up, and it stays that of the commits."""
     manager = StreamManager(tmp_path)

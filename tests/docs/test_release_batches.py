@@ -65,6 +65,7 @@ def query(tmp_path: Path) -> Query:
     return Query(tmp_path / "root", tmp_path / "checkpoint")
 
 
+@pytest.mark.medium
 def test_previous_release_moves_a_query_on_and_its_batches_are_known_by_number(
     query: Query,
 ) -> None:
@@ -128,6 +129,7 @@ def test_previous_release_skips_a_write_that_a_transaction_has_and_commits_it(
     assert read(query.root) == [0, 1, 2]
 
 
+@pytest.mark.medium
 def test_previous_release_goes_on_in_a_restored_stream_and_restores_it_again(query: Query) -> None:
     query.plan(0, {"end": 0})
     query.write(0, rows(0, 5))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.engine.store import open_store
 from pravega_spark.engine.stream.history import history_log, read_history
@@ -96,6 +98,7 @@ def test_scales_of_the_previous_release_get_their_rows_with_the_next_sweep(tmp_p
     manager.close()
 
 
+@pytest.mark.medium
 def test_previous_release_reads_truncates_sweeps_and_copies_beside_the_rows(tmp_path: Path) -> None:
     root, copy = tmp_path / "root", tmp_path / "copy"
     manager = StreamManager(root)
@@ -123,6 +126,7 @@ def test_previous_release_reads_truncates_sweeps_and_copies_beside_the_rows(tmp_
         one.close()
 
 
+@pytest.mark.medium
 def test_a_stream_whose_early_epochs_the_previous_release_truncated_gets_all_of_its_rows(
     tmp_path: Path,
 ) -> None:

@@ -97,6 +97,7 @@ print(pravega_spark.StreamManager(sys.argv[1]).list_reader_groups("s"))
 """
 
 
+@pytest.mark.medium
 def test_a_scope_that_stays_open_follows_what_the_previous_release_changes(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
@@ -286,7 +287,7 @@ print(sum(event.data == b"new" for event in manager.read("s/t")), manager.sweep_
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_state_files_of_both_releases_serve_both(tmp_path: Path) -> None:
     """Ours tell sweeps what their commits removed; those of 0.1.0 do not, and leave it out."""
     manager = StreamManager(tmp_path)

@@ -17,6 +17,7 @@ from bench.scale.simulation import simulate
 from pravega_spark.benchmark.prices import Prices
 
 
+@pytest.mark.medium
 def test_page_is_made_from_what_is_kept() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.written(text, read_list(page.PRICES)) == text
@@ -49,7 +50,7 @@ def test_the_example_has_the_default_prices_of_the_command() -> None:
     assert replace(storage, name="") == replace(Prices(), name="")
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_an_append_still_takes_what_the_page_says() -> None:
     kept, _ = page.load_counts()
     again = next(counted())

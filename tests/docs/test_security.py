@@ -203,7 +203,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_nothing_of_the_package_runs_or_unpickles_bytes() -> None:
     found = []
     named = re.compile(rf"\b({'|'.join(FORBIDDEN | MODULES)})\b")

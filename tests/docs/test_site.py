@@ -16,6 +16,8 @@ from site_pages.reference_pages import reference_pages
 from site_pages.root_pages import relinked
 from tests.harness.page_examples import REPOSITORY
 
+pytestmark = pytest.mark.extended
+
 FETCHED = re.compile(
     r"<(?:script|link|img|iframe|source|object)\b[^>]*?\b(?:src|href|data)="
     r"[\"']?((?:https?:)?//[^\"' >]+)"

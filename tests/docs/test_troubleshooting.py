@@ -28,6 +28,7 @@ def test_every_error_has_an_entry_in_the_order_of_the_tree() -> None:
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", error_classes())
 def test_messages_of_an_entry_are_those_of_the_code(name: str) -> None:
     raised = messages().get(name, [])

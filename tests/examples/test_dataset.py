@@ -29,6 +29,7 @@ def flights() -> Dataset:
     return load_flights()
 
 
+@pytest.mark.medium
 def test_every_flight_is_there_in_the_order_of_time(flights: Dataset) -> None:
     assert flights.events == FLIGHTS
     assert flights.keys == 16
@@ -76,6 +77,7 @@ def test_sequence_numbers_count_within_a_key(flights: Dataset) -> None:
     assert sequence_numbers(keys).tolist() == [1, 1, 2, 1, 3, 2]
 
 
+@pytest.mark.medium
 def test_limit_keeps_the_first_in_time(flights: Dataset) -> None:
     few = load_flights(limit=100)
     assert few.rows.equals(flights.rows.slice(0, 100))
@@ -93,6 +95,7 @@ def test_carriers_have_names() -> None:
     assert airlines()["DL"] == "Delta Air Lines"
 
 
+@pytest.mark.medium
 def test_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
     few = replace(flights, rows=flights.rows.slice(10_000, 5_000))
     assert few.weather is not None
@@ -111,6 +114,7 @@ def test_expected_delays_are_those_of_a_plain_loop(flights: Dataset) -> None:
     assert any(total[3] for total in totals.values())
 
 
+@pytest.mark.medium
 def test_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_path: Path) -> None:
     sizes = write_feed(flights, tmp_path / "feed")
     files = sorted((tmp_path / "feed").iterdir(), key=lambda file: file.stat().st_mtime)
@@ -121,6 +125,7 @@ def test_feed_is_in_order_by_the_times_of_its_files(flights: Dataset, tmp_path: 
     assert pa.concat_tables(parts)["_row"].equals(flights.rows["_row"])
 
 
+@pytest.mark.medium
 def test_late_events_are_the_last_ones_in_time(flights: Dataset) -> None:
     early, late = flights.split()
     assert late.events == 6_736

@@ -25,6 +25,8 @@ from tests.harness.launched import Launched, launched
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import only_long
 
+pytestmark = pytest.mark.extended
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "examples" / "demo.py"
 CHECKS = ("exactly_once", "in_order", "aggregate_matches", "retention_exact")
@@ -141,6 +143,7 @@ def test_csv_of_the_users_own_with_odd_names_is_replayed_into_a_bucket(
     assert "exists in" in again.stderr
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -174,6 +177,7 @@ def test_folder_that_is_not_the_demos_own_is_not_emptied(
     assert mine.read_text() == "years of work"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("stream", ["nyc/flights", "nyc/flights-typed"])
 def test_stream_that_exists_in_a_root_of_the_users_own_is_left_alone(
     refused: Callable[..., Launched], tmp_path: Path, stream: str

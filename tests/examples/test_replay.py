@@ -137,6 +137,7 @@ def test_ingest_does_not_join_the_spark_that_runs_the_demo(
     assert fake.replay.timeline.killed_at is None
 
 
+@pytest.mark.medium
 def test_replay_that_stalls_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flights.replay.STALLED_SECONDS", 0.5)
     with pytest.raises(ReplayFailed, match="nothing was written or read"):

@@ -81,6 +81,7 @@ def printed(run: Run) -> str:
     return out.getvalue()
 
 
+@pytest.mark.medium
 def test_run_whose_checks_hold_reports_success(run: Run) -> None:
     assert run.held
     found = json.loads(summary(run))
@@ -133,6 +134,7 @@ def test_run_that_lost_events_is_reported(run: Run) -> None:
     assert json.loads(summary(replace(run, timeline=replace(timeline(), samples=samples))))
 
 
+@pytest.mark.medium
 def test_picture_of_flights_and_of_any_events_is_drawn(run: Run, tmp_path: Path) -> None:
     hour = datetime(2024, 1, 1, tzinfo=timezone.utc)
     keys = [f"sensor-{number}" for number in range(30)]

@@ -56,7 +56,7 @@ def wait_for(manager: StreamManager, names: Iterable[str], seconds: float) -> No
 # ------------------------------------------------------------------------------- living processes
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("way", ["stays", "stays with the id"])
 def test_living_process_makes_its_decision_visible(manager: StreamManager, way: str) -> None:
     process = WarmChild(MODULE, "leave", manager.root.removeprefix("file://"), way)
@@ -67,7 +67,7 @@ def test_living_process_makes_its_decision_visible(manager: StreamManager, way: 
     assert process.wait(240) == -signal.SIGKILL
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("way", ["ends", "ends with the id"])
 def test_process_that_ends_makes_its_decision_visible(manager: StreamManager, way: str) -> None:
     command = [sys.executable, "-m", MODULE, "leave", manager.root.removeprefix("file://"), way]
@@ -78,7 +78,7 @@ def test_process_that_ends_makes_its_decision_visible(manager: StreamManager, wa
     assert decided(manager, STREAM)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_child_of_multiprocessing_that_ends_makes_its_decision_visible(
     manager: StreamManager,
 ) -> None:
@@ -112,7 +112,7 @@ def test_killed_decisions_are_visible_after_a_lease_where_others_append_or_read(
         writer.close()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_next_round_of_maintenance_makes_killed_decisions_visible(manager: StreamManager) -> None:
     killed(manager, "txn.decided", "decide", NAMES[0])
     killed(manager, "joint.decided", "decide_jointly", *NAMES[1:3])

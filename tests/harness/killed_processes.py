@@ -13,6 +13,15 @@ PROJECT = Path(__file__).parents[2]
 _SECONDS = 240.0
 
 
+def shell_status(returncode: int) -> int:
+    """Return an exit status as a shell does, to which a process that a signal ended has 128 more.
+
+    CPython ends itself by SIGINT after a clean end if that came while it executed a text, as it
+    does to make a dataclass of a module that is imported just then.
+    """
+    return returncode if returncode >= 0 else 128 - returncode
+
+
 class KilledProcesses:
     """Runs a module in several processes; one that is killed is followed by another.
 

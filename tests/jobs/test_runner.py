@@ -77,6 +77,7 @@ for job in sys.argv[1:]:
 """
 
 
+@pytest.mark.medium
 def test_without_the_extra_a_job_names_it_in_one_line() -> None:
     command = [sys.executable, "-c", BARE, *EVERY_JOB]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -183,6 +183,7 @@ def test_each_answer_is_that_of_one_moment_of_its_call(monkeypatch: pytest.Monke
     assert found["unknown"] > SEEDS / 5, found
 
 
+@pytest.mark.medium
 def test_conditions_that_only_the_writers_own_view_decides_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

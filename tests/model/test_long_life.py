@@ -22,6 +22,8 @@ from pravega_spark.engine.stream.stream_log import StreamLog
 from pravega_spark.values.limits import CHECKPOINT_COMMITS, STATE_FILE_COMMITS
 from tests.harness.tiers import only_long, sized
 
+pytestmark = pytest.mark.extended
+
 PACE = LifePace(
     keep="90 minutes", grace="15 minutes", maintenance=60, scope=60, policy=480, cycle=360, busy=60
 )

@@ -33,6 +33,7 @@ def fault(text: str, becomes: str, test: str = "test_larger.py", equal: str = ""
     return Fault(f"{text} or {becomes}", "__init__.py", text, becomes, (test,), equal)
 
 
+@pytest.mark.medium
 def test_outcome_of_each_fault_is_told_and_the_tree_is_left_as_it_was(root: Path) -> None:
     expected = {
         fault("a > b", "a < b"): ("caught", False),
@@ -53,11 +54,13 @@ def test_outcome_of_each_fault_is_told_and_the_tree_is_left_as_it_was(root: Path
     assert (root / "pravega_spark/__init__.py").read_text() == SOURCE
 
 
+@pytest.mark.medium
 def test_tests_that_hang_are_killed(root: Path, tmp_path: Path) -> None:
     run = Tree(root, tmp_path / "copy").run(["test_slow.py"], limit=2)
     assert run.code is None
 
 
+@pytest.mark.medium
 def test_tests_that_run_another_package_than_the_copy_are_told(root: Path) -> None:
     (root / "tests/conftest.py").write_text("import sys\nsys.modules['pravega_spark'] = sys\n")
     with pytest.raises(SystemExit, match="do not run the copy"):

@@ -12,6 +12,8 @@ from tests.mutants.simulated import ROOT, Shown, played
 from tests.sim.running import Child, Warm
 from tests.sim.world import Plan
 
+pytestmark = pytest.mark.extended
+
 LOST_RACE = Fault(
     "a lost race is not won",
     "engine/log/commit.py",

@@ -16,6 +16,8 @@ import pytest
 
 from tests.harness import warm_workers
 
+pytestmark = pytest.mark.extended
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 PICTURES = {"kafka": 0, "retention": 3}
 """How many pictures a notebook has, if not one."""

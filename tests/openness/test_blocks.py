@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
@@ -15,6 +16,7 @@ STREAM = "s/bytes"
 DATA = np.arange((6 * BLOCK_BYTES + 24) // 8, dtype=">u8").tobytes()
 
 
+@pytest.mark.medium
 def test_delta_rs_and_duckdb_read_the_blocks_and_their_bytes(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

@@ -108,6 +108,7 @@ def by_polars(table: str) -> Iterator[tuple[str, list[bytes]]]:
 READERS = [by_delta_rs, by_delta_rs_queries, by_duckdb, by_polars]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_filter_on_any_column_loses_no_event(table: str, reader: Any) -> None:
     events = DeltaTable(table).to_pyarrow_table()

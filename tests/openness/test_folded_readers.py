@@ -46,6 +46,7 @@ def written(folder: Path, key_type: KeyType) -> tuple[FoldedTable, dict[int, dic
     return table, versions
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("key_type", KeyType)
 def test_delta_rs_reads_every_version_and_filters_by_key(tmp_path: Path, key_type: KeyType) -> None:
     _, versions = written(tmp_path, key_type)
@@ -61,6 +62,7 @@ def test_delta_rs_reads_every_version_and_filters_by_key(tmp_path: Path, key_typ
         assert [row["value"] for row in rows] == ([newest[key]] if key in newest else []), key
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("key_type", KeyType)
 def test_duckdb_reads_one_row_a_key_and_filters_by_key(tmp_path: Path, key_type: KeyType) -> None:
     _, versions = written(tmp_path, key_type)

@@ -108,7 +108,7 @@ def check_all_lives(folder: Path, query: Query, *, each: bool = True) -> None:
     restored.close()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_segments_now_and_at_each_time(tmp_path: Path) -> None:
     with connect_duckdb() as duck:
 

@@ -13,7 +13,8 @@ from tests.harness.arguments import at_least_one
 from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
-from tests.sim.running import Result, Warm, each_call, in_processes, total
+from tests.sim.running import Result, Warm, each_call, in_processes, pairs_reached, total
+from tests.sim.workloads.mix import LETTERS
 from tests.sim.world import Plan
 from tests.soak import records
 
@@ -30,9 +31,15 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, help="run this one alone, and print its history")
     parser.add_argument("--without", action="append", default=[], help="leave out a part of it")
-    parser.add_argument("--programs", default="", help="letters of those that play in the one seed")
+    parser.add_argument(
+        "--programs",
+        type=_programs,
+        default="",
+        help="letters of those that play in the one seed",
+    )
     parser.add_argument(
         "--each-call",
+        type=_programs,
         metavar="PROGRAMS",
         help="play these with each call of the storage in turn going wrong, in each way",
     )
@@ -62,24 +69,41 @@ def main() -> int:
         results.append(result)
         wrong += _told(result, given.save)
     covered = total(results)
+    if len(results) >= coverage.LONG_RUN:
+        for result in pairs_reached(Warm(), covered):
+            results.append(result)
+            wrong += _told(result, given.save)
     print("\n".join(f"{count:>9} {name}" for name, count in sorted(covered.items())))
     for name in coverage.missing(covered):
         print(f"{0:>9} {name}" + (f" ({why})" if (why := coverage.NOT_REACHED.get(name)) else ""))
-    met, of = coverage.pairs(covered)
-    print(f"{met} of {of} pairs of verbs were in flight at the same time")
+    pairs = coverage.wanted_pairs(covered)
+    met = sum(bool(covered[name]) for name in pairs)
+    print(f"{met} of {len(pairs)} pairs of verbs were in flight at once on an object")
+    more = f" and {len(results) - len(seeds)} plays for pairs" if len(results) > len(seeds) else ""
     spent = sum(result.cpu_seconds for result in results)
     print(
-        f"{len(results)} seeds, {len(wrong)} of which fail; "
+        f"{len(seeds)} seeds{more}, {len(wrong)} of which fail; "
         f"{sum(result.calls for result in results)} storage calls in "
         f"{sum(result.simulated_seconds for result in results) / 3600:.1f} simulated hours; "
         f"{spent / len(results):.2f} s of a processor each"
     )
-    refused, said = judged_texts({f"seed {one.seed}": one.history for one in results})
-    gaps = coverage.wrong(covered, len(results))
+    refused, said = judged_texts(
+        {f"seed {one.seed} {one.programs}".strip(): one.history for one in results}
+    )
+    gaps = coverage.wrong(covered, len(seeds))
     print("\n".join([*refused, said, *gaps]))
     if commit:
         records.keep(record_of(results, wrong + refused, commit))
     return int(bool(wrong or refused or gaps))
+
+
+def _programs(letters: str) -> str:
+    unknown = sorted({*letters} - LETTERS)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no program is called {unknown[0]!r}: the letters are {''.join(sorted(LETTERS))}"
+        )
+    return letters
 
 
 def _each_call(programs: str, stride: int) -> int:
@@ -98,7 +122,7 @@ def record_of(results: Sequence[Result], broken: list[str], commit: str) -> reco
     covered = total(results)
     hours = sum(result.simulated_seconds for result in results) / 3600
     done = {
-        "seeds": len(results),
+        "seeds": sum(not result.programs for result in results),
         "calls": sum(n for name, n in covered.items() if name.startswith("outcome ")),
         "storage calls": sum(result.calls for result in results),
     }

@@ -36,7 +36,8 @@ class Failure:
 
     def __str__(self) -> str:
         left_out = "".join(f" --without {part!r}" for part in self.without)
-        again = f"python -m tests.sim --seed {self.result.seed}{left_out}"
+        played = f" --programs {self.result.programs}" if self.result.programs else ""
+        again = f"python -m tests.sim --seed {self.result.seed}{played}{left_out}"
         steps = f"{self.result.steps} steps of {', '.join(self.result.parts)}"
         return f"seed {self.result.seed}: {self.wrong}\n{steps}\nagain, with its history: {again}"
 
@@ -49,7 +50,7 @@ def failure_of(result: Result, warm: Warm | None = None) -> Failure | None:
     without: tuple[str, ...] = ()
     if warm is not None:
         for part in result.parts:
-            other = warm.run(Plan(result.seed, (*without, part)))
+            other = warm.run(Plan(result.seed, (*without, part), result.programs))
             found = broken(other)
             if found and _kind(found) == _kind(wrong):
                 result, wrong, without = other, found, (*without, part)

@@ -24,6 +24,7 @@ import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 
+from tests.sim import coverage
 from tests.sim import scheduler as schedulers
 from tests.sim.copies import Copy, some_copies
 from tests.sim.storage import FAILURES
@@ -40,6 +41,8 @@ class Result:
     """What a seed came to."""
 
     seed: int
+    programs: str = ""
+    """Those that it was told to play."""
     parts: list[str] = field(default_factory=list)
     """What the seed can be played without: programs, kinds of faults, single strikes."""
     history: str = ""
@@ -105,14 +108,15 @@ class Warm:
         """Play a seed in a fork."""
         told, status = Child(lambda: asdict(self.play(plan))).told()
         if told is None:
-            return Result(plan.seed, failure=f"the process of the seed ended with {status}")
+            died = f"the process of the seed ended with {status}"
+            return Result(plan.seed, plan.programs, failure=died)
         return Result(**told)
 
     def play(self, plan: Plan) -> Result:
         """Play a seed here; this process can play no other one."""
         logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)
         gc.disable()
-        result = Result(plan.seed)
+        result = Result(plan.seed, plan.programs)
         before = _cpu()
         world = World(plan, self._copies)
         try:
@@ -184,6 +188,22 @@ def in_processes(seeds: Sequence[int], workers: int = 1) -> Iterator[Result]:
         with process:
             if process.wait():
                 raise RuntimeError(f"a process of seeds ended with {process.returncode}")
+
+
+def pairs_reached(warm: Warm, covered: Counter[str]) -> Iterator[Result]:
+    """Play programs that may have verbs in flight at once which no seed had; yield each result.
+
+    The pairs that it had are added to ``covered``. A pair is given up after so many plays.
+    """
+    for name in coverage.missing(covered):
+        programs = coverage.programs_of(name, covered)
+        for seed in range(coverage.MOST_PLAYS if programs else 0):
+            if covered[name]:
+                break
+            result = warm.run(Plan(seed, programs=programs))
+            had = {one: n for one, n in result.coverage.items() if one.startswith("pair ")}
+            covered.update(had)
+            yield result
 
 
 def total(results: Sequence[Result]) -> Counter[str]:

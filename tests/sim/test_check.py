@@ -29,7 +29,7 @@ def _missing() -> Path:
     raise porcupine_runs.NoPorcupine("Go is missing (apt install golang)")
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_command_names_what_a_history_breaks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], porcupine: str
 ) -> None:

@@ -333,6 +333,47 @@ def reader_goes_back(story: Story, bad: bool) -> None:
         story.got("r", [0, 0], "a")
 
 
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_never_joined_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    if not bad:
+        story.join("r")
+    story.got("r", [0, 0], "a")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_has_left_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if bad:
+        story.leave("r")
+    story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_that_has_expired_is_handed_a_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    expire = story.begin("expire", group="g", reader="r")
+    if bad:
+        expire.ok()
+    story.marker("r", "c")
+    if not bad:
+        expire.ok()
+    story.unknown("checkpoint", group="g", name="c")
+
+
+@breaks("readers", "only who is in a group is handed anything")
+def reader_whose_id_has_joined_elsewhere_is_handed_an_event(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    if not bad:
+        story.ok("update_group", group="g")  # it ends all readers, who learn so later
+    story.ok("join", by="q", group="g", reader="r", acknowledge="next", streams=["s"])
+    story.got("r", [0, 0], "a")
+
+
 @breaks("readers", "each event is read at least once")
 def group_passes_over_an_event(story: Story, bad: bool) -> None:
     three_events(story)
@@ -513,6 +554,15 @@ def cut_lies_behind_what_came_after_the_marker(story: Story, bad: bool) -> None:
     pending.ok({"s": {"0": 2 if bad else 1}})
 
 
+@breaks("checkpoints", "each event is read at least once")
+def positions_of_the_readers_lie_behind_what_nobody_got(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.ok("stream_cuts", {"s": {"0": 2 if bad else 1}}, group="g")
+
+
 @breaks("checkpoints", "a checkpoint has a cut of each stream")
 def checkpoint_lacks_a_stream(story: Story, bad: bool) -> None:
     three_events(story)
@@ -649,6 +699,89 @@ def conditional_append_on_a_cut_lands_elsewhere(story: Story, bad: bool) -> None
         expected={"cut": {"0": 0 if bad else 1}},
         events=[["k", "b"]],
     )
+
+
+@breaks("conditions", "a refusal has another position")
+def refusal_names_the_cut_that_was_expected(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    expected = {"cut": {"0": 1 if bad else 0}}
+    refused = {"cut": {"0": 1}}
+    story.fail("write_if", "ConditionFailed", refused, stream="s", expected=expected, **more)
+
+
+def numbered(story: Story, number: int, at: int, event: str) -> None:
+    """Acknowledge an append on a number of handle ``one``."""
+    more: dict[str, Any] = {"writer": "w", "session": "one", "events": [["k", event]]}
+    story.ok("write_if", [[0, at]], stream="s", expected={"number": number}, **more)
+
+
+def refused_number(story: Story, number: int, actual: int | None = None) -> None:
+    """Refuse an append on a number of handle ``one``."""
+    more: dict[str, Any] = {"writer": "w", "session": "one", "events": [["k", "late"]]}
+    told = None if actual is None else {"number": actual}
+    story.fail("write_if", "ConditionFailed", told, stream="s", expected={"number": number}, **more)
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def two_appends_land_on_one_number(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    numbered(story, 0 if bad else 1, 1, "b")
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def append_lands_on_a_number_that_no_handle_had(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    story.ok("write_if", [[0, 1]], stream="s", expected={"number": 2 if bad else 1}, **more)
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def append_of_an_id_forgets_what_it_had(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("open_writer", 1, stream="s", writer="w", session="one")
+    numbered(story, 0 if bad else 1, 1, "b")
+
+
+@breaks("conditions", "a refusal has another position")
+def append_on_the_right_number_is_refused(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    refused_number(story, 1 if bad else 2)
+
+
+@breaks("conditions", "a refusal names a position of that moment")
+def refusal_names_a_number_that_was_never_there(story: Story, bad: bool) -> None:
+    numbered(story, 0, 0, "a")
+    refused_number(story, 2, 0 if bad else 1)
+
+
+@breaks("once", "offsets have no gap")
+def answer_names_an_offset_beyond_all_events(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="v", events=[["l", "a"]])
+    story.write([0, 2 if bad else 1], "b")
+
+
+@breaks("once", "a key has one segment at a time")
+def call_has_a_key_in_two_segments(story: Story, bad: bool) -> None:
+    pairs = [["k", "a"], ["l" if not bad else "k", "b"]]
+    story.ok("write", [[0, 0], [1, 0]], stream="s", writer="w", events=pairs)
+
+
+@breaks("once", "a key has one segment at a time")
+def key_is_in_two_segments_that_are_beside_one_another(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": [] if bad else ["0"]}, stream="s")
+
+
+@breaks("order", "an append comes behind what is there")
+def later_append_lies_before_what_was_acknowledged(story: Story, bad: bool) -> None:
+    story.unknown("write", stream="s", writer="v", events=[["l", "x"]])
+    story.write([0, 1], "a")
+    if bad:
+        story.write([0, 0], "b", key="m", writer="u")
+    else:
+        story.write([0, 2], "b", key="m", writer="u")
 
 
 @breaks("fencing", "a fenced writer writes nothing")
@@ -947,14 +1080,15 @@ def copy_has_an_event_elsewhere(story: Story, bad: bool) -> None:
 
 @breaks("copies", "a copy has no part of a call")
 def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
-    story.ok("backup", copy="c")
+    backup = story.begin("backup", copy="c")
     story.write([0, 0], "a", "b")
+    backup.ok()
     story.copied(*([[0, 0, "k", "a"]] if bad else []))
 
 
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
-    story.ok("join", group="g", reader="r", streams=["s"], retention="automatic")
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
     story.write([0, 0], "a", "b")
     story.got("r", [0, 0], "a")
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")
@@ -1098,6 +1232,32 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.ok("drain", by="d", group="g", reader="d")
 
 
+@breaks("readers", "what no next call acknowledged is read again")
+def event_in_hand_of_a_killed_reader_is_lost(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 0], "a")
+    for offset, event in ((1, "b"), (2, "c")):
+        story.got("q", [0, offset], event)
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "events of a key reach the readers in order")
+def successor_is_read_before_its_segment_and_nobody_read_the_stream(
+    story: Story, bad: bool
+) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.join("r")
+    for segment, event in [(1, "b"), (0, "a")][:: 1 if bad else -1]:
+        story.got("r", [segment, 0], event)
+
+
 @breaks("readers", "each event is read at least once")
 def what_an_aborted_transaction_read_is_not_read_again(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")
@@ -1182,6 +1342,48 @@ def event_is_gone_that_nobody_truncated(story: Story, bad: bool) -> None:
     story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
 
 
+@breaks("heads", "the head moves only for a reason")
+def head_moves_past_what_the_subscriber_has_released(story: Story, bad: bool) -> None:
+    who = {"stream": "s", "subscriber": "x"}
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", **who, cut={"0": 0})
+    story.unknown("release", **who, cut={"0": 1 if bad else 2})
+    story.read(start={"0": 2})
+
+
+@breaks("heads", "the head moves only for a reason")
+def head_moves_past_what_a_group_has_read(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    of: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "next", "streams": ["s"]}
+    story.ok("join", by="r", retention="automatic", **of)
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [0, 1], "b")
+    story.read(start={"0": 2})
+
+
+@breaks("heads", "the head moves only for a reason")
+def head_moves_for_a_group_that_does_not_hold_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    of: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "next", "streams": ["s"]}
+    story.ok("join", by="r", retention="none" if bad else "automatic", **of)
+    story.got("r", [0, 0], "a")
+    story.read(start={"0": 1})
+
+
+@breaks("heads", "a truncation takes what lies before its cut")
+def truncation_does_nothing(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", {"0": 0 if bad else 2}, stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation takes what lies before its cut")
+def read_shows_what_was_truncated(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("truncate", stream="s", cut={"0": 1})
+    story.read(*(["a", "b"] if bad else ["b"]), start={"0": 0 if bad else 1})
+
+
 @breaks("seals", "no event enters what is sealed")
 def transaction_enters_a_sealed_stream(story: Story, bad: bool) -> None:
     commit = None
@@ -1189,8 +1391,110 @@ def transaction_enters_a_sealed_stream(story: Story, bad: bool) -> None:
         commit = story.begin("commit", transaction="t")
     story.ok("seal", stream="s")
     story.ok("stage", transaction="t", streams={"s": [["k", "a"]]})
-    (commit or story.begin("commit", transaction="t")).ok()
+    (commit or story.begin("commit", transaction="t")).unknown()
     story.read("a")
+
+
+@breaks("seals", "no transaction is committed to what is sealed")
+def commit_is_acknowledged_after_the_seal(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a"])
+    decided = story.begin("commit", transaction="t") if not bad else None
+    story.ok("seal", stream="s")
+    if decided is not None:
+        decided.unknown()
+    story.commit("t")
+
+
+@breaks("seals", "segments are those of the last scale")
+def segments_are_those_before_the_scale(story: Story, bad: bool) -> None:
+    halves = [[0.0, 0.5], [0.5, 1.0]]
+    story.ok("segments", [[0.0, 1.0]], stream="s")
+    story.scale(["0"], halves)
+    story.scale(["0"], halves)
+    story.ok("segments", [[0.0, 1.0]] if bad else halves, stream="s")
+
+
+@breaks("seals", "segments have each key once")
+def stream_that_is_not_sealed_has_no_segments(story: Story, bad: bool) -> None:
+    if not bad:
+        story.unknown("seal", stream="s")
+    story.ok("segments", [], stream="s")
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_begins_before_its_start(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 2}, "events": [[0, 0, "k", "a"], [0, 1, "k", "b"]]}
+    asked: dict[str, Any] = {"from": {"0": 1 if bad else 0}}
+    story.ok("read", found, stream="s", **asked)
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_begins_behind_its_start(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    if not bad:
+        story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
+    found = {"from": {"0": 1}, "to": {"0": 2}, "events": [[0, 1, "k", "b"]]}
+    asked: dict[str, Any] = {"from": {"0": 0}}
+    story.ok("read", found, stream="s", **asked)
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_ends_before_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 1}, "events": [[0, 0, "k", "a"]]}
+    story.ok("read", found, stream="s", to={"0": 2 if bad else 1})
+
+
+@breaks("presence", "a read has what it was asked for")
+def read_ends_behind_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    found = {"from": {"0": 0}, "to": {"0": 2}, "events": [[0, 0, "k", "a"], [0, 1, "k", "b"]]}
+    story.ok("read", found, stream="s", to={"0": 1 if bad else 2})
+
+
+@breaks("key_values", "versions of a key rise")
+def later_update_has_an_earlier_version(story: Story, bad: bool) -> None:
+    story.put(5, a="1")
+    story.put(4 if bad else 6, a="2")
+
+
+@breaks("copies", "a copy has its events in order")
+def events_of_a_copy_are_disordered(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("backup", copy="c")
+    found = [[0, 0, "k", "a"], [0, 1, "k", "b"]]
+    story.copied(*(found[::-1] if bad else found))
+
+
+@breaks("copies", "a copy has its events in order")
+def copy_has_a_successor_before_its_segment(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "b", key="l")
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.ok("backup", copy="c")
+    found = [[0, 0, "k", "a"], [1, 0, "l", "b"]]
+    story.copied(*(found[::-1] if bad else found))
+
+
+@breaks("copies", "a copy begins where its stream did")
+def head_of_a_copy_is_none_of_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 1 if bad else 0}, "events": [] if bad else [[0, 0, "k", "a"]]}
+    story.ok("read_copy", value, copy="c", stream="s")
+    story.read("a")
+
+
+@breaks("copies", "a copy has nothing from nowhere")
+def copy_has_what_was_written_after_its_backup(story: Story, bad: bool) -> None:
+    backup = story.begin("backup", copy="c")
+    if bad:
+        backup.ok()
+    story.write([0, 0], "a")
+    if not bad:
+        backup.unknown()
+    story.copied([0, 0, "k", "a"])
 
 
 @breaks("seals", "segments have each key once")
@@ -1202,6 +1506,12 @@ def segments_leave_keys_out(story: Story, bad: bool) -> None:
 def two_scales_have_one_epoch(story: Story, bad: bool) -> None:
     story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]], epoch=1)
     story.scale(["1"], [[0.0, 0.2], [0.2, 0.5]], 1 if bad else 2, [[0.0, 0.5]])
+
+
+@breaks("seals", "two scales make two epochs")
+def later_scale_has_an_earlier_epoch(story: Story, bad: bool) -> None:
+    story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]], epoch=3)
+    story.scale(["1"], [[0.0, 0.2], [0.2, 0.5]], 2 if bad else 4, [[0.0, 0.5]])
 
 
 @breaks("watermarks", "a watermark is of the newest notes")
@@ -1225,6 +1535,43 @@ def cut_of_a_watermark_goes_back(story: Story, bad: bool) -> None:
     story.ok("note_time", stream="s", writer="w", time=10)
     for end in (2, 1 if bad else 2):
         story.ok("watermark", {"lower": 10, "upper": 10, "cut": {"0": end}}, stream="s")
+
+
+@breaks("watermarks", "noted times of a writer rise")
+def earlier_time_is_noted(story: Story, bad: bool) -> None:
+    story.ok("note_time", stream="s", writer="w", time=10)
+    if bad:
+        story.ok("note_time", stream="s", writer="w", time=5)
+    else:
+        story.fail("note_time", "InvalidTime", stream="s", writer="w", time=5)
+
+
+@breaks("watermarks", "the cut of a watermark is in its stream")
+def cut_of_a_watermark_lies_behind_the_tail(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.unknown("write", stream="s", writer="v", events=[["k", "b"]])
+    story.ok("note_time", stream="s", writer="w", time=10)
+    cut = {"0": 3 if bad else 2}
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": cut}, stream="s")
+
+
+@breaks("watermarks", "the cut of a watermark has what was there when its times were noted")
+def cut_of_a_watermark_lacks_what_its_writer_wrote(story: Story, bad: bool) -> None:
+    write = story.begin("write", stream="s", writer="w", events=[["k", "a"]])
+    story.ok("note_time", stream="s", writer="w", time=10)
+    write.ok([[0, 0]])
+    cut = {"0": 0 if bad else 1}
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": cut}, stream="s")
+
+
+@breaks("watermarks", "the cut of a watermark has what was there when its times were noted")
+def cut_of_a_watermark_lacks_what_was_acknowledged(story: Story, bad: bool) -> None:
+    if bad:
+        story.write([0, 0], "a", writer="v")
+    story.ok("note_time", stream="s", writer="w", time=10)
+    if not bad:
+        story.write([0, 0], "a", writer="v")
+    story.ok("watermark", {"lower": 10, "upper": 10, "cut": {"0": 0}}, stream="s")
 
 
 # ----------------------------------------------------------------------------------- the tests

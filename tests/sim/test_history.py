@@ -106,7 +106,7 @@ def _record(path: Path, name: str) -> None:
     history.invoke(name, "write", number=50)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_processes_record_into_one_file_and_leave_their_calls_open(tmp_path: Path) -> None:
     path = tmp_path / "recorded"
     start = multiprocessing.get_context("forkserver")

@@ -26,7 +26,7 @@ def is_linearizable(history: History) -> bool:
     return True
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_histories_of_good_objects_pass_and_most_of_bad_ones_are_refused() -> None:
     assert all(is_linearizable(drawn_history(seed, bad=False)) for seed in range(200))
     refused = [seed for seed in range(200) if not is_linearizable(drawn_history(seed, bad=True))]
@@ -54,7 +54,7 @@ def with_unseen_events(count: int) -> History:
     return history
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_events_that_nobody_saw_do_not_multiply_the_search() -> None:
     assert is_linearizable(with_unseen_events(60))
 
@@ -73,7 +73,7 @@ def porcupine() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.usefixtures("porcupine")
 def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path) -> None:
     ours: dict[str, bool] = {}
@@ -91,7 +91,7 @@ def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path) -> 
     assert {path: result == "ok" for path, result in theirs.items()} == ours
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.usefixtures("porcupine")
 def test_unseen_events_do_not_multiply_the_search_of_porcupine(tmp_path: Path) -> None:
     path = tmp_path / "unseen"
@@ -100,7 +100,7 @@ def test_unseen_events_do_not_multiply_the_search_of_porcupine(tmp_path: Path) -
     assert report["result"] == "ok"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.usefixtures("porcupine")
 def test_porcupine_names_what_is_not_a_history_and_what_breaks(tmp_path: Path) -> None:
     none, broken = tmp_path / "none", tmp_path / "broken"

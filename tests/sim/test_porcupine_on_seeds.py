@@ -10,6 +10,8 @@ from tests.sim.recorded import calls_of
 from tests.sim.running import Warm
 from tests.sim.world import Plan
 
+pytestmark = pytest.mark.extended
+
 SEEDS = sized(16, 600, "PORCUPINE_SEEDS")
 
 

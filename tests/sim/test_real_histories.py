@@ -49,7 +49,7 @@ def worked(process: Processes, seed: int, errors: list[BaseException]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.check
+@pytest.mark.medium
 def test_threads_of_one_process_keep_every_promise() -> None:
     for seed in range(RUNS):
         history, errors = History(seed=seed), list[BaseException]()

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import scheduler as schedulers
+from tests.sim.answers import told_by
 from tests.sim.copies import Copy
 from tests.sim.history import History
+from tests.sim.in_flight import Asked, InFlight
 from tests.sim.lives import is_refusal
 from tests.sim.processes import Host, Process
 from tests.sim.scheduler import Pace, Scheduler
@@ -85,7 +87,7 @@ class World:
         """Above all process ids of a kernel: nothing of /proc is found."""
         self.hosts: list[Host] = []
         self.processes: dict[str, Process] = {}
-        self._in_flight: dict[int, str] = {}
+        self._in_flight = InFlight(self.coverage)
         self.programs: list[Program] = []
         self.unfinished = 0
         """How many of them have work left."""
@@ -315,10 +317,10 @@ class World:
 
     def begin(self, process: Process, operation: str, **arguments: Any) -> OpenCall:
         """Record that a call of the package begins."""
-        for other in self._in_flight.values():
-            self.coverage["pair " + " & ".join(sorted((operation, other)))] += 1
         call = self.history.invoke(process.name, operation, **arguments)
-        self._in_flight[call.number] = operation
+        if process.name != AUDITOR:
+            asked = Asked(process, operation, arguments, self.scheduler.steps)
+            self._in_flight.begin(call.number, asked)
         return OpenCall(self, process, operation, call)
 
     def look_at(self, process: Process, error: BaseException) -> None:
@@ -328,7 +330,7 @@ class World:
             raise Stopped(str(error))
 
     def ended(self, number: int, operation: str, outcome: str) -> None:
-        self._in_flight.pop(number, None)
+        self._in_flight.end(number, self.scheduler.steps)
         self.coverage[f"outcome {operation} {outcome}"] += 1
 
     def wait(self, seconds: float) -> None:
@@ -348,7 +350,7 @@ class OpenCall:
 
     def failed(self, error: BaseException) -> None:
         self._ended(type(error).__name__)
-        self._call.failed(error)
+        self._call.failed(error, told_by(error))
 
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of
+from tests.sim.workloads.common import stream_of
 
 
 def backup(rounds: int) -> Body:

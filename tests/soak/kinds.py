@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from tests.sim import large_events
+from tests.sim.answers import position_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import KEYS, position_of, read_all, stream_of
+from tests.sim.workloads.common import KEYS, read_all, stream_of
 
 MASTER_KEY = "master"
 """Of the encrypted stream: processes have a key management system that knows it."""

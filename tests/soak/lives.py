@@ -13,6 +13,7 @@ from typing import Any
 
 import pravega_spark
 from pravega_spark import StreamManager
+from tests.sim.answers import told_by
 from tests.sim.history import Call, History
 from tests.sim.lives import Life, is_refusal
 
@@ -56,7 +57,10 @@ class RealCall:
 
     def __init__(self, call: Call, works: Path) -> None:
         self._call, self._works = call, works
-        self.failed = call.failed
+
+    def failed(self, error: BaseException) -> None:
+        """It was refused."""
+        self._call.failed(error, told_by(error))
 
     def ok(self, value: Any = None) -> None:
         """It returned a value."""
@@ -66,7 +70,7 @@ class RealCall:
     def ended_with(self, error: BaseException) -> None:
         """Record an error by what it says of the effect."""
         if is_refusal(error):
-            self._call.failed(error)
+            self.failed(error)
         else:
             self._call.unknown()
 

@@ -7,8 +7,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import KEYS, cut_of, stream_of
+from tests.sim.workloads.common import KEYS, stream_of
 from tests.soak.lives import RealLife
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from tests.soak.kinds import KINDS
 from tests.soak.rounds import CAST, WITHOUT_SPARK, Round
 from tests.soak.running import Run
 
+pytestmark = pytest.mark.extended
+
 FIXTURES = Path(__file__).parents[1] / "fixtures/histories"
 
 
@@ -38,7 +40,7 @@ def test_processes_that_are_killed_keep_every_promise(tmp_path: Path) -> None:
     assert sum(outcome.faults.values()) > 0
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_history_that_breaks_a_promise_is_kept_with_the_command_that_judges_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +58,7 @@ def test_history_that_breaks_a_promise_is_kept_with_the_command_that_judges_it(
     assert "calls have one order" in capsys.readouterr().out
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_process_that_ends_by_itself_fails_the_soak_and_names_its_log(tmp_path: Path) -> None:
     (tmp_path / "round-0-play-n1.state").write_text('{"round": "no number"}')
     outcome = Run(tmp_path, "disk", seed=1, size=1, cast=["writers"]).run(minutes=0.0, rounds=1)

@@ -15,7 +15,7 @@ from tests.harness.s3_server import S3Server
 from tests.harness.spark_cluster import attempt, run
 from tests.harness.tiers import only_long
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.extended]
 
 
 def test_query_whose_sink_is_killed_after_its_commit_copies_every_event_once(

@@ -15,6 +15,8 @@ from pravega_spark.engine.key_management import KMS_VARIABLE
 from tests.harness import encrypting_app, file_kms
 from tests.harness.file_kms import MasterKeys
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.versions
 @pytest.mark.spark

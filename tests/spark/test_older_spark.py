@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.spark_environments import REPOSITORY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
 def test_short_part_of_the_contract_passes() -> None:

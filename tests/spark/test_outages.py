@@ -17,6 +17,8 @@ from tests.harness.s3_server import S3Server
 from tests.harness.tcp_proxy import Network, tcp_proxy
 from tests.harness.tiers import only_long
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.s3
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from tests.harness.spark_copy_app import copy
 from tests.harness.spark_environments import OLDER, REPOSITORY
 from tests.spark.conftest import Load
 
+pytestmark = pytest.mark.extended
+
 Make = Callable[..., StreamLog]
 
 

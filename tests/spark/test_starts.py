@@ -17,6 +17,8 @@ from pravega_spark.spark.jvm_start import ivy_folder
 from pravega_spark.spark.versions import spark_release
 from tests.harness.jvm import clean_environment
 
+pytestmark = pytest.mark.extended
+
 _DEAD = """
 <ivysettings>
   <settings defaultResolver="mirror"/>

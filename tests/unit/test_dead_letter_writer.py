@@ -344,6 +344,7 @@ def test_an_older_process_of_the_writer_id_is_fenced_in_both_streams(
     assert (len(delays(manager)), len(letters(manager))) == (1, 1)
 
 
+@pytest.mark.medium
 def test_floats_of_a_letter_can_be_written_again_once_its_row_is_mended(
     manager: StreamManager,
 ) -> None:

@@ -49,6 +49,7 @@ def _source_files() -> set[str]:
     return {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
 
 
+@pytest.mark.medium
 def test_wheel_has_the_files_of_the_packages_and_nothing_else(dist: Path) -> None:
     with ZipFile(dist / f"{NAME}-py3-none-any.whl") as wheel:
         found = {name for name in wheel.namelist() if ".dist-info/" not in name}
@@ -82,6 +83,7 @@ def test_sdist_has_every_file_that_git_does_not_ignore(dist: Path) -> None:
     assert found == _source_files() | {"PKG-INFO"}
 
 
+@pytest.mark.medium
 def test_builds_of_other_copies_at_other_times_have_the_same_bytes(dist: Path) -> None:
     again = dist / "again"
     again.mkdir()

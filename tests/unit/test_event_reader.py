@@ -324,6 +324,7 @@ def _read_outside(job: tuple[str, bytes]) -> list[tuple[str, bytes]]:
     return [(str(event.pointer), event.data) for event in reader.read_range(pickle.loads(rng))]
 
 
+@pytest.mark.medium
 def test_ranges_that_other_processes_read_cover_every_event_once(tmp_path: Any) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")
@@ -539,7 +540,7 @@ def _open_in_child(results: Any) -> None:
     results.put(streams.open_stream(MemoryStore(), "s/t").name)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_stream_can_be_opened_in_a_child_forked_while_another_thread_opens_one() -> None:
@@ -665,7 +666,7 @@ def read_on(events: Callable[[], Iterator[Event]], found: list[int], most: int =
     return False
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("call", READS)

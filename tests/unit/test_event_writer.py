@@ -160,7 +160,7 @@ def test_concurrent_writers_lose_and_duplicate_no_event() -> None:
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("key", ["k", None])
 def test_write_events_is_contiguous_in_one_segment_and_one_commit(key: str | None) -> None:
     store, stream = stream_of(segments=4)
@@ -197,6 +197,7 @@ def test_atomic_write_that_fails_writes_none_of_its_events() -> None:
 # ------------------------------------------------------------------------------ sizes and types
 
 
+@pytest.mark.medium
 def test_event_of_8_mib_is_written_and_one_byte_more_is_refused() -> None:
     _, stream = stream_of()
     with EventStreamWriter(stream) as writer:

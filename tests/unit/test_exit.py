@@ -37,6 +37,7 @@ manager.create_stream("nyc/flights")
 """
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_process_that_only_opens_an_existing_stream_ends_with_status_0(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
@@ -101,6 +102,7 @@ child.join()
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("writes", "count"),
     [
@@ -201,6 +203,7 @@ def end(folder: Path, method: str, function: str, *, bound: float) -> tuple[int,
     return sum(1 for _ in manager.read("nyc/flights")), done.stderr, taken
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("method", METHODS)
 def test_process_commits_what_its_threads_and_callbacks_write_after_its_main_function(
     tmp_path: Path, method: str
@@ -234,6 +237,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="an ending process starts no thread")
 @pytest.mark.parametrize("method", METHODS[:-1])
 def test_first_writer_of_a_process_may_be_that_of_its_last_thread(
@@ -250,6 +254,7 @@ def test_first_writer_of_a_process_may_be_that_of_its_last_thread(
     assert sum(1 for _ in manager.read("nyc/flights")) == 20
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("method", ["plain", pytest.param("fork", marks=needs_fork)])
 def test_process_says_that_callbacks_had_not_ended(tmp_path: Path, method: str) -> None:
     count, log, taken = end(tmp_path, method, "endless", bound=0.2)
@@ -281,7 +286,7 @@ written.set()
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("bound", "action", "reported"),
     [
@@ -316,7 +321,7 @@ called.wait()
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_process_that_ends_in_a_callback_reports_it_and_no_lost_write() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CALLING_BACK],
@@ -337,7 +342,7 @@ def wait_until_ended(queue: WriteQueue) -> None:
     assert queue not in process_exit._open
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_collected_writer_commits_its_events_and_ends() -> None:
     stream = make_stream(runtime=SYSTEM)
     writer = EventStreamWriter(stream)
@@ -349,7 +354,7 @@ def test_collected_writer_commits_its_events_and_ends() -> None:
     wait_until_ended(queue)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_failure_of_a_collected_writer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     store = Spy()
     stream = make_stream(store, SYSTEM)

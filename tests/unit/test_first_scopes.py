@@ -87,7 +87,7 @@ def check_first_scope(inner: Store, wrap: Wrap, lost: dict[int, int]) -> None:
     assert manager_over(inner, runtime).list_scopes() == ["a"]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("wrap", [once, repeating])
 def test_no_scope_is_stored_without_the_marker_whatever_is_lost(wrap: Wrap) -> None:
     for lost in LOSSES:

@@ -180,6 +180,7 @@ def test_mount_point_without_its_disk_is_not_written_to(
     assert events(tmp_path / "root", OTHER) == [b"joint"]
 
 
+@pytest.mark.medium
 def test_stream_that_was_deleted_by_hand_is_created_by_a_new_process(
     manager: StreamManager, tmp_path: Path
 ) -> None:

@@ -292,6 +292,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return World(str(tmp_path_factory.mktemp("forked") / "root"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 def test_inherited_handle_refuses_a_child_or_works_there(world: World, kind: str) -> None:
     assert list(cases(world)) == KINDS
@@ -335,6 +336,7 @@ def works_in_child(world: World) -> list[str]:
     return found
 
 
+@pytest.mark.medium
 def test_managers_streams_and_groups_work_in_a_child(world: World) -> None:
     before = sum(1 for _ in world.manager.read("s/other"))
     state = world.state.get_state()
@@ -391,7 +393,7 @@ def test_children_of_a_parent_whose_threads_work_never_wait(tmp_path: Path) -> N
     assert failed == []
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_child_whose_parent_changed_the_folders_of_a_memory_store_lists_what_it_has() -> None:
     manager = StreamManager("memory://forked-folders")
     manager.create_scope("s")
@@ -417,7 +419,7 @@ def busy(work: Callable[[], object], begun: threading.Event) -> Iterator[None]:
 GO_ON = threading.Event()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_child_reads_a_property_that_a_thread_of_its_parent_computes() -> None:
     begun, parent = threading.Event(), os.getpid()
 
@@ -434,7 +436,7 @@ def test_child_reads_a_property_that_a_thread_of_its_parent_computes() -> None:
     assert shared.value == shared.value == parent
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_child_does_not_wait_for_calls_in_the_background_of_its_parent() -> None:
     begun = threading.Event()
     futures: list[Future[Any]] = []
@@ -461,6 +463,7 @@ def test_child_does_not_wait_for_calls_in_the_background_of_its_parent() -> None
     assert list(ahead) == [2]
 
 
+@pytest.mark.medium
 def test_child_imports_what_a_thread_of_its_parent_was_importing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_text_in_place_of_a_list_is_refused(manager: StreamManager, name: str) -
         REFUSED[name](manager)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("to", ["earliest", "s/a@1:0#0=0", ["s/a"], 7])
 def test_group_is_reset_to_cuts_by_stream_and_not_to_the_letters_of_a_text(
     manager: StreamManager, to: Any

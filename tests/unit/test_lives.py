@@ -615,6 +615,7 @@ def stops(start: World, verb: Verb) -> Iterator[tuple[Stop, Any]]:
         yield stop, outcome
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("verb", [verb for _, verb in CASES], ids=[name for name, _ in CASES])
 def test_stalled_call_leaves_the_next_life_unchanged(first: World, verb: Verb) -> None:
@@ -838,6 +839,7 @@ def test_every_member_of_a_handle_is_tested_here(handle: Handle) -> None:
 MEMBERS = [(handle, name) for handle in HANDLES for name in (*handle.calls, *sorted(handle.local))]
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize(
     ("handle", "name", "is_known"),

@@ -87,6 +87,7 @@ CALLS: dict[str, Call] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("now", ["second", "none"])
 @pytest.mark.parametrize("name", CALLS)
 def test_no_verb_acts_after_its_root_was_replaced_or_removed(

@@ -508,7 +508,7 @@ def test_the_second_group_of_a_process_costs_the_same_in_a_scope_ten_times_as_la
     assert costs[0] == costs[1]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_handle_of_a_group_keeps_no_rows_of_its_scope() -> None:
     spy = Spy()
     filled_scope(spy, 600)

@@ -67,7 +67,7 @@ def test_hard_names_work_on_a_disk(tmp_path: Path, name: str) -> None:
     live(StreamManager(tmp_path.as_uri()), name)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @settings(max_examples=sized(15, 200))
 @given(st.text(string.ascii_letters + string.digits + ".-", min_size=1).filter(is_name))
 @example(".reader")

@@ -45,6 +45,7 @@ PLAIN = r"Zürich 東京 🛫 \n 50 % [red] <b>"
 _COLUMNS = (TableColumn("NAME", "name"), TableColumn("TAGS", "tags", ",".join))
 
 
+@pytest.mark.medium
 def test_what_moves_turns_or_hides_is_escaped_and_nothing_else() -> None:
     escaped = {n for n in range(sys.maxunicode + 1) if not is_printable(chr(n))}
     controls = {n for n in range(sys.maxunicode + 1) if unicodedata.category(chr(n)) == "Cc"}

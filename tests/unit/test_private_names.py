@@ -114,7 +114,7 @@ def package() -> dict[str, ast.Module]:
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_bytes()) for path in found}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_no_module_reaches_for_a_private_name_of_another() -> None:
     found = [*reaches(package())]
     assert [one for one in found if (one.module, one.name) not in EXCEPTIONS] == []

@@ -86,6 +86,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return root
 
 
+@pytest.mark.medium
 def test_writing_and_reading_on_a_local_disk_loads_no_drivers_of_object_stores(root: str) -> None:
     loaded = loaded_by(
         "from pravega_spark import StreamManager\n"
@@ -97,6 +98,7 @@ def test_writing_and_reading_on_a_local_disk_loads_no_drivers_of_object_stores(r
     assert "pyarrow.compute" not in loaded  # takes as long to import as the rest of Arrow
 
 
+@pytest.mark.medium
 def test_manager_loads_the_layer_of_a_verb_when_that_is_called(root: str) -> None:
     loaded = loaded_by(
         "from pravega_spark import StreamManager\n"
@@ -108,6 +110,7 @@ def test_manager_loads_the_layer_of_a_verb_when_that_is_called(root: str) -> Non
     assert {name for name in loaded if name.startswith(LATER)} == set()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", [("stream", "ls"), ("stream", "describe", "nyc/flights")])
 def test_command_about_streams_loads_no_layer_that_it_does_not_show(
     root: str, command: tuple[str, ...]
@@ -119,7 +122,7 @@ def test_command_about_streams_loads_no_layer_that_it_does_not_show(
     assert {name.partition(".")[0] for name in loaded} & (HEAVY | SERVERS | SPARK) == set()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
     for name in ("batch", "micro_batch"):
         loaded = run(f"import sys, pravega_spark.spark.read.{name}; print(*sys.modules)").split()
@@ -131,6 +134,7 @@ def test_readers_of_spark_import_neither_maintenance_nor_the_manager() -> None:
         assert not slow.intersection(loaded), "each query waits for its planner's imports"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_plan_of_a_first_batch_imports_nothing_that_it_does_not_need(root: str, start: str) -> None:
     """Each query starts a process for its plan, and waits for what that imports."""
@@ -179,7 +183,7 @@ def test_every_name_in_the_package_is_listed_as_public() -> None:
     assert bound - OWN_USE - set(pravega_spark.__all__) == set()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_dir_lists_public_names_before_they_are_imported() -> None:
     code = "import pravega_spark; print(*dir(pravega_spark))"
     assert set(pravega_spark.__all__) <= set(run(code).split())
@@ -187,6 +191,7 @@ def test_dir_lists_public_names_before_they_are_imported() -> None:
     assert run(code).split() == ["pravega_spark.manager", "pravega_spark.errors"]
 
 
+@pytest.mark.medium
 def test_all_names_are_there_on_a_base_install() -> None:
     code = f"{REFUSE}\nfrom pravega_spark import *\nprint(ProcessMetrics.__name__)\n"
     extras = HEAVY | SPARK | {"fastapi", "prometheus_client", "uvicorn"}
@@ -217,31 +222,32 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = pravega_spark.Steam  # type: ignore[attr-defined]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_package_and_source_do_not_import_the_engine() -> None:
     for module in ("pravega_spark", "pravega_spark.errors", "pravega_spark.spark.source"):
         assert imported_by(module) & ENGINE == set(), module
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_importing_the_package_imports_neither_spark_nor_pandas_nor_botocore() -> None:
     for module in ("pravega_spark", "pravega_spark.manager", "pravega_spark.cli.commands"):
         assert imported_by(module) & (HEAVY | SPARK) == set(), module
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_every_name_can_be_imported_without_spark() -> None:
     code = REFUSE + "from pravega_spark import *; print(StreamManager.__name__, query_lag.__name__)"
     assert run(code, "pyspark", "py4j").strip() == "StreamManager query_lag"
 
 
+@pytest.mark.medium
 def test_jobs_are_imported_without_spark_to_say_that_it_is_missing() -> None:
     names = ("maintenance", "compaction", "import_stream", "export_stream")
     code = REFUSE + f"from pravega_spark.jobs import {', '.join(names)}; print(maintenance.PROG)"
     assert run(code, "pyspark", "py4j").strip() == "maintenance"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_spark_finds_the_data_source_by_module_name_and_imports_little() -> None:
     assert imported_by("pyspark_pravega") & HEAVY == set()
     code = "import pyspark_pravega; print(pyspark_pravega.DefaultSource.name())"
@@ -254,7 +260,7 @@ def test_source_that_cannot_be_imported_does_not_break_other_sources() -> None:
         assert run(code, absent).strip() == "False", absent
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_missing_package_is_named_when_the_source_is_used() -> None:
     code = REFUSE + (
         "from pyspark_pravega import DefaultSource\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.medium
 SOME = """
 import pytest
 @pytest.mark.skipif(True, reason="strace is not installed (apt install strace)")
@@ -91,7 +91,7 @@ def _program(folder: Path, name: str, script: str) -> None:
     file.chmod(0o755)
 
 
-_MADE = ["make test for chromium strace", "make coverage for chromium strace"]
+_MADE = [f"make {goal} for chromium strace" for goal in ("test", "extended", "coverage")]
 
 
 def _ci_run(folder: Path, *present: str, apt: str | None) -> list[str]:
@@ -124,7 +124,7 @@ def test_ci_installs_what_is_missing_and_runs_the_tests(tmp_path: Path) -> None:
 def test_ci_that_can_install_nothing_runs_the_tests_and_fails_if_one_is_skipped(
     tmp_path: Path, apt: str | None
 ) -> None:
-    assert _ci_run(tmp_path, apt=apt)[-2:] == _MADE
+    assert _ci_run(tmp_path, apt=apt)[-3:] == _MADE
 
 
 def test_ci_with_all_programs_installs_nothing(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_text_that_is_no_schema_is_refused(text: str) -> None:
 # Rows
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(st.data(), SCHEMAS)
 def test_rows_come_back_from_a_table_and_conform_again_without_a_copy(
     data: st.DataObject, schema: pa.Schema
@@ -133,7 +133,7 @@ def _addresses(column: pa.ChunkedArray) -> list[int | None]:
     return [None if buffer is None else buffer.address for buffer in buffers]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(st.data(), SCHEMAS)
 def test_size_of_an_event_is_that_of_its_row_however_tables_are_cut(
     data: st.DataObject, schema: pa.Schema

@@ -170,7 +170,7 @@ OPERATIONS = ("write", "table", "grow", "scale", "begin", "commit", "compact", "
 STEPS = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)), min_size=4, max_size=18)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(STEPS)
 @settings(max_examples=sized(15, 300))
 def test_every_row_stays_in_the_order_of_its_key(steps: list[tuple[str, int]]) -> None:
@@ -359,6 +359,7 @@ print("pandas" in sys.modules)
 """
 
 
+@pytest.mark.medium
 def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "root")
     manager.create_scope("s")

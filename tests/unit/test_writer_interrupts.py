@@ -43,6 +43,7 @@ def stored(stream: StreamLog) -> list[bytes]:
     return [event for _, event in all_events(stream)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CALLS)
 def test_interrupt_at_any_line_loses_no_event_and_blocks_no_thread(name: str) -> None:
     call = CALLS[name]
@@ -149,6 +150,7 @@ while True:
 """
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("action", ["close", "flush"])

@@ -22,6 +22,9 @@ def check(calls: Sequence[Recorded]) -> None:
                 if group.acknowledge != "transaction":
                     _shown(group, checkpoint)
                 _covers(checkpoint, streams)
+        for cuts in group.cuts:
+            if cuts.ok:
+                _all_before_it(group, cuts, streams)
 
 
 def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.sim.checkers.streams import Position, StreamHistory, placed, streams_of
 from tests.sim.checkers.violations import Violation
@@ -17,12 +18,68 @@ def check(calls: Sequence[Recorded]) -> None:
         expected = call.arguments["expected"]
         if "position" in expected:
             _of_position(stream, call, placed(expected["position"]))
-        elif "cut" in expected and call.ok:
-            first = placed(call.value[0])
-            if first[0] in expected["cut"] and first[1] != expected["cut"][first[0]]:
-                raise Violation(
-                    "a conditional append lands where expected", f"at {first} in {call}"
-                )
+        elif "cut" in expected:
+            _of_cut(call, expected["cut"])
+        else:
+            _of_number(calls, call, expected["number"])
+
+
+def _told(call: Recorded, name: str) -> Any:
+    """Return what a refusal by the condition told, if it did."""
+    is_refusal = call.error == "ConditionFailed" and call.value
+    return call.value.get(name) if is_refusal else None
+
+
+def _of_cut(call: Recorded, expected: Mapping[str, int]) -> None:
+    if call.ok:
+        first = placed(call.value[0])
+        if first[0] in expected and first[1] != expected[first[0]]:
+            raise Violation("a conditional append lands where expected", f"at {first} in {call}")
+    if _told(call, "cut") == expected:
+        raise Violation("a refusal has another position", f"{call}")
+
+
+def _of_number(calls: Sequence[Recorded], call: Recorded, expected: int) -> None:
+    """The number counts what the writer's handle has in the stream, and a handle goes on in order.
+
+    A handle is known by its ``session``; without one at most as much is there as its writer tried.
+    """
+    given = call.arguments
+    mine = [
+        other
+        for other in of(calls, "write", "write_if")
+        if other.arguments["stream"] == given["stream"]
+        and other.arguments["writer"] == given["writer"]
+        and other.began < call.began
+        and other.may_have_happened
+    ]
+    opened = [
+        other
+        for other in of(calls, "open_writer")
+        if other.arguments["stream"] == given["stream"]
+        and other.arguments["writer"] == given["writer"]
+    ]
+    session, least, most = given.get("session"), 0, sum(len(c.arguments["events"]) for c in mine)
+    if session is not None:
+        mine = [c for c in mine if c.arguments.get("session") == session]
+        base = [c.value for c in opened if c.ok and c.arguments.get("session") == session]
+        begun = base[0] if base else 0
+        least = begun + sum(len(c.arguments["events"]) for c in mine if c.ok and c.before(call))
+        most = begun + sum(len(c.arguments["events"]) for c in mine)
+    actual = _told(call, "number")
+    if actual == expected:
+        raise Violation("a refusal has another position", f"{call}")
+    if actual is not None and not least <= actual <= most:
+        raise Violation(
+            "a refusal names a position of that moment", f"it is {least} to {most}: {call}"
+        )
+    if call.ok and not least <= expected <= most:
+        raise Violation(
+            "a conditional append lands where expected", f"the number is {least} to {most}: {call}"
+        )
+    is_known = session is not None and least == most == expected
+    if call.error == "ConditionFailed" and is_known:
+        raise Violation("a refusal has another position", f"the number is {most}: {call}")
 
 
 def _of_position(stream: StreamHistory, call: Recorded, expected: Position) -> None:
@@ -34,8 +91,8 @@ def _of_position(stream: StreamHistory, call: Recorded, expected: Position) -> N
             raise Violation(
                 "a conditional append lands where expected", f"{event!r} is at {place}: {call}"
             )
-    actual = call.value.get("position") if call.outcome == "fail" and call.value else None
-    if actual is None or call.error != "ConditionFailed":
+    actual = _told(call, "position")
+    if actual is None:
         return
     segment, offset = placed(actual)
     if (segment, offset) == expected:

@@ -28,14 +28,17 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
         if call.arguments["copy"] == read.arguments["copy"] and call.may_have_happened
     ]
     done = [call for call in backups if call.ok and call.before(read)]
+    # A backup that was killed may be finished by a late request of its own.
+    ends = [backup.ended for backup in backups]
+    latest = read.ended if None in ends else max((end for end in ends if end), default=0)
     places, found = stream.places(), {}
     for segment, offset, _, event in read.value["events"]:
         position = placed([segment, offset])
         tried = stream.tried.get(event)
         if tried is None:
             raise Violation("a copy has nothing from nowhere", f"{event!r} in {read}")
-        assert read.ended is not None
-        if tried.began is None or tried.began > read.ended:
+        assert latest is not None
+        if tried.began is None or tried.began > latest:
             raise Violation("a copy has nothing from nowhere", f"{event!r} in {read}")
         if event in found or places.get(event, position) != position:
             raise Violation(
@@ -50,6 +53,27 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
         if not stream.layout.before(place, read.value["from"]):
             raise Violation("a copy lacks nothing that was acknowledged", f"{event!r}: {read}")
     _whole_batches(stream, found, read)
+    _in_order(stream, read)
+
+
+def _in_order(stream: StreamHistory, read: Recorded) -> None:
+    """It has each segment without a gap from its head on, and after those before it; its head is
+    none that the stream never had."""
+    heads = [head for _, head in stream.heads]
+    heads += [call.arguments["cut"] for call in stream.truncations]
+    lost = stream.layout.beyond(read.value["from"], heads, stream.places().values())
+    if lost is not None and heads:
+        raise Violation("a copy begins where its stream did", f"{lost} is before {read}")
+    begun: list[str] = []
+    due: dict[str, int] = {str(segment): at for segment, at in read.value["from"].items()}
+    for segment, offset, *_ in read.value["events"]:
+        name = str(segment)
+        if offset != due.get(name, 0):
+            raise Violation("a copy has its events in order", f"{segment}, {offset}: {read}")
+        due[name] = offset + 1
+        if any(name in stream.layout.ancestors(other) for other in begun):
+            raise Violation("a copy has its events in order", f"segment {segment} late: {read}")
+        begun += [] if name in begun else [name]
 
 
 def _whole_batches(

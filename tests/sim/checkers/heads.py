@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.sim.checkers.readers import groups_of
-from tests.sim.checkers.streams import Cut, StreamHistory, streams_of
+from tests.sim.checkers.streams import Cut, Seen, StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
 
@@ -23,12 +23,13 @@ def check(calls: Sequence[Recorded]) -> None:
             )
     for name, stream in streams_of(calls).items():
         _never_back(stream)
-        _for_a_reason(calls, stream)
         _releases(calls, stream)
         for call in of(calls, "retain"):
             if call.ok and call.arguments["stream"] == name:
                 _held(calls, stream, call)
                 _held_by_groups(calls, stream, call)
+        _for_a_reason(calls, stream)
+        _takes(stream)
 
 
 def _never_back(stream: StreamHistory) -> None:
@@ -44,34 +45,76 @@ def _never_back(stream: StreamHistory) -> None:
 
 
 def _for_a_reason(calls: Sequence[Recorded], stream: StreamHistory) -> None:
-    """Without a truncation that takes it, an event goes only where somebody has told what may go.
-
-    That is a subscriber or a group, or a policy that asks nobody.
-    """
-    mine = [c for c in calls if c.may_have_happened and _is_about(c, stream.name)]
-    may = [c.began for c in mine if c.operation != "truncate"]
-    cuts = [(c.began, c.arguments["cut"]) for c in mine if c.operation == "truncate"]
+    """An event goes only before a cut that somebody asked to truncate at, that a subscriber has
+    released, or up to which a group that holds the stream has read; or by a policy that asks
+    nobody."""
+    mine = [c for c in calls if c.may_have_happened]
+    policies = [c.began for c in mine if _asks_nobody(c, stream.name)]
+    cuts = [(c.began, cut) for c in mine if (cut := _may_go(c, stream.name)) is not None]
+    groups = {
+        c.arguments["group"]
+        for c in of(mine, "join")
+        if c.arguments.get("retention") == "automatic" and stream.name in c.arguments["streams"]
+    }
+    got = [seen for seen in stream.handed if seen.call.arguments["group"] in groups]
     for call, head in stream.heads:
         assert call.ended is not None
-        if may and may[0] < call.ended:
+        if policies and policies[0] < call.ended:
             continue
-        asked = [cut for began, cut in cuts if began < call.ended]
-        lost = stream.layout.beyond(head, asked, stream.places().values())
+        gone = [cut for began, cut in cuts if began < call.ended]
+        gone += _read_by(groups, [seen for seen in got if seen.call.began < call.ended])
+        lost = stream.layout.beyond(head, gone, stream.places().values())
         if lost is not None:
             raise Violation(
-                "the head moves only for a reason", f"nobody asked to truncate {lost}: {call}"
+                "the head moves only for a reason",
+                f"nobody asked to truncate {lost}, or has released it: {call}",
             )
 
 
-def _is_about(call: Recorded, name: str) -> bool:
-    """Return whether a call may make, or let retention make, a stream's head move."""
+def _may_go(call: Recorded, name: str) -> Cut | None:
+    """Return what lies before which may go as soon as a call has begun."""
     given = call.arguments
-    if call.operation in ("create_group", "join", "reset"):
-        return name in (given.get("streams") or given.get("to") or {})
-    if call.operation == "retain" and given.get("policy", "consumption") == "consumption":
-        return False
-    moves = ("truncate", "retain", "subscribe", "release", "update_stream", "update_table")
-    return call.operation in moves and name in (given.get("stream"), given.get("table"))
+    if call.operation == "reset":
+        return given["to"].get(name)
+    if call.operation == "create_group":
+        return given["streams"].get(name)
+    is_cut = call.operation in ("truncate", "subscribe", "release") and given["stream"] == name
+    return given.get("cut") if is_cut else None
+
+
+def _read_by(groups: set[str], got: Sequence[Seen]) -> list[Cut]:
+    """Return for each group a cut behind all that its readers got."""
+    cuts: dict[str, dict[str, int]] = {group: {} for group in groups}
+    for seen in got:
+        cut, (segment, offset) = cuts[seen.call.arguments["group"]], seen.position
+        cut[segment] = max(offset + 1, cut.get(segment, 0))
+    return list(cuts.values())
+
+
+def _asks_nobody(call: Recorded, name: str) -> bool:
+    """Return whether a call may make a policy delete what somebody needs."""
+    given = call.arguments
+    if call.operation == "update_stream":
+        return given["stream"] == name and "settings" not in given
+    if call.operation == "update_table":
+        return given["table"] == name
+    is_round = call.operation == "retain" and given["stream"] == name
+    return is_round and given.get("policy", "consumption") != "consumption"
+
+
+def _takes(stream: StreamHistory) -> None:
+    """A truncation that is acknowledged has taken all that lies before its cut."""
+    for truncation in stream.truncations:
+        cut = truncation.arguments["cut"]
+        for call, head in stream.heads:
+            if call is not truncation and not truncation.before(call):
+                continue
+            left = stream.layout.beyond(cut, [head], stream.places().values())
+            if left is not None:
+                raise Violation(
+                    "a truncation takes what lies before its cut",
+                    f"{left} is there by {call}, after {truncation}",
+                )
 
 
 def _releases(calls: Sequence[Recorded], stream: StreamHistory) -> None:

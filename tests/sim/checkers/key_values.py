@@ -25,6 +25,7 @@ def check(calls: Sequence[Recorded]) -> None:
         _versions_are_of_changes(mine)
         _no_refused_value(mine)
         _never_back(mine)
+        _versions_rise(mine)
         _no_part(mine)
 
 
@@ -102,6 +103,22 @@ def _never_back(calls: Sequence[Recorded]) -> None:
                         raise Violation("a get never goes back", f"{other}; then {call}")
                 elif entry.version < before.version:
                     raise Violation("a get never goes back", f"{other}; then {call}")
+
+
+def _versions_rise(calls: Sequence[Recorded]) -> None:
+    """An update gives a key a version above all that anybody knew before it began."""
+    known = [
+        (call, entry)
+        for call in calls
+        for entry in (*written_by(call), *read_by(call))
+        if entry.version is not None
+    ]
+    for update in of(calls, "update"):
+        for entry in written_by(update):
+            for other, before in known:
+                is_older = before.key == entry.key and other.before(update)
+                if is_older and (entry.version or (0, 0)) <= (before.version or (0, 0)):
+                    raise Violation("versions of a key rise", f"{other}; then {update}")
 
 
 def _may_be_removed(calls: Sequence[Recorded], by: Recorded, key: str) -> bool:

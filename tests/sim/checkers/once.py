@@ -1,8 +1,12 @@
-"""An event has one place for ever, a place has one event, and the offsets of a segment no gap."""
+"""An event has one place for ever, a place has one event, and the offsets of a segment no gap.
+
+A key has one segment at a time."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import combinations
 
 from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.streams import Position, StreamHistory, streams_of
@@ -14,7 +18,9 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if an event is there twice, or an offset of a segment is missing."""
     for stream in streams_of(calls).values():
         _one_place(stream)
+        _one_segment(stream)
         _no_gap(stream)
+        _as_many_before(stream)
 
 
 def _one_place(stream: StreamHistory) -> None:
@@ -67,4 +73,47 @@ def _no_gap(stream: StreamHistory) -> None:
                 raise Violation(
                     "offsets have no gap",
                     f"segment {segment} has {count} of the events up to {end} in {read.call}",
+                )
+
+
+def _as_many_before(stream: StreamHistory) -> None:
+    """Before an offset that is answered there are as many events: so many were tried by then."""
+    begins = sorted(tried.began for tried in stream.tried.values() if tried.began is not None)
+    for event, tried in stream.tried.items():
+        for call, (segment, offset) in tried.positions():
+            most = bisect_left(begins, call.ended or 0)
+            if offset >= most:
+                raise Violation(
+                    "offsets have no gap",
+                    f"{event!r} is {offset} in segment {segment}, of {most} events: {call}",
+                )
+
+
+def _one_segment(stream: StreamHistory) -> None:
+    """The events of a key are in segments that come after one another, those of a call in one.
+
+    Without a record of the layout only the second is known.
+    """
+    lanes: dict[str, dict[str, str]] = {}
+    units: dict[tuple[int, str], tuple[str, str]] = {}
+    for event, (segment, _) in sorted(stream.places().items()):
+        tried = stream.tried.get(event)
+        if tried is None or tried.key is None:
+            continue
+        first, other = units.setdefault((tried.batch, tried.key), (event, segment))
+        if other != segment:
+            raise Violation(
+                "a key has one segment at a time",
+                f"{first!r} of key {tried.key!r} is in segment {other}, {event!r} in {segment}",
+            )
+        lanes.setdefault(tried.key, {}).setdefault(segment, event)
+    for key, segments in lanes.items():
+        known = [one for one in segments if one in stream.layout.segments]
+        for one, other in combinations(known, 2):
+            ancestors = stream.layout.ancestors
+            if one not in ancestors(other) and other not in ancestors(one):
+                raise Violation(
+                    "a key has one segment at a time",
+                    f"{segments[one]!r} of key {key!r} is in segment {one}, "
+                    f"{segments[other]!r} in {other}",
                 )

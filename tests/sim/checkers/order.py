@@ -14,9 +14,10 @@ def check(calls: Sequence[Recorded]) -> None:
 
     The order of writing is that in which the calls began, and in a call that of its events; of
     events without a key only those of one segment have an order. The events of a transaction have
-    it among themselves.
+    it among themselves. Whatever is written after an acknowledgement lies behind what it is of.
     """
     for stream in streams_of(calls).values():
+        _behind_what_is_there(stream)
         named = {c.arguments["writer"] for c in of(calls, "open_writer")}
         for read in stream.reads:
             _no_gap(stream, read, named)
@@ -34,6 +35,27 @@ def check(calls: Sequence[Recorded]) -> None:
                         f"{before.event!r} before {tried.event!r} of {lane[:2]} in {read.call}",
                     )
                 last[lane] = tried
+
+
+def _behind_what_is_there(stream: StreamHistory) -> None:
+    """In a segment no event lies behind one that was first tried after it was acknowledged."""
+    segments: dict[str, list[tuple[int, str]]] = {}
+    for event, (segment, offset) in stream.places().items():
+        segments.setdefault(segment, []).append((offset, event))
+    for segment, events in segments.items():
+        latest = (-1, "")
+        for _, event in sorted(events):
+            tried = stream.tried.get(event)
+            if tried is None or tried.began is None:
+                continue
+            since = tried.acknowledged()
+            if since is not None and since < latest[0]:
+                raise Violation(
+                    "an append comes behind what is there",
+                    f"{event!r} was acknowledged on line {since}, and {latest[1]!r}, which was "
+                    f"first tried on line {latest[0]}, lies before it in segment {segment}",
+                )
+            latest = max(latest, (tried.began, event))
 
 
 def _no_gap(stream: StreamHistory, read: Read, named: set[str]) -> None:

@@ -13,6 +13,8 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if a read lacks what an earlier answer promised it."""
     for stream in streams_of(calls).values():
         _check(stream)
+        for read in stream.reads:
+            _as_asked(stream, read)
         for opened in of(calls, "open_writer"):
             if opened.ok and opened.arguments["stream"] == stream.name:
                 _number(stream, opened)
@@ -38,6 +40,25 @@ def _number(stream: StreamHistory, opened: Recorded) -> None:
             "a writer is told how many of its events are there",
             f"nobody had written more than {len(begun)} by {opened}",
         )
+
+
+def _as_asked(stream: StreamHistory, read: Read) -> None:
+    """A read that was given cuts lies between them; it may begin later, at the head."""
+    events = list(stream.places().values())
+    start, end = (read.call.arguments.get(name) for name in ("from", "to"))
+    heads = [head for call, head in stream.heads if call.began < (read.call.ended or 0)]
+    heads += [
+        call.arguments["cut"] for call in stream.truncations if call.began < (read.call.ended or 0)
+    ]
+    wrong = None
+    if start is not None:
+        wrong = stream.layout.beyond(start, [read.start], events)
+        wrong = wrong or stream.layout.beyond(read.start, [start, *heads], events)
+    if end is not None:
+        wrong = wrong or stream.layout.beyond(end, [read.end, *heads], events)
+        wrong = wrong or stream.layout.beyond(read.end, [end, *heads], events)
+    if wrong is not None:
+        raise Violation("a read has what it was asked for", f"{wrong} in {read.call}")
 
 
 def _check(stream: StreamHistory) -> None:

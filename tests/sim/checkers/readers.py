@@ -29,6 +29,13 @@ class Session:
     joined: Recorded
     left: Recorded | None = None
     """A ``leave`` or ``expire``; without one its process was killed, or it reads to the end."""
+    rejoined: Recorded | None = None
+    """A ``join`` of another process by the same id, which it can make once this one has expired."""
+    may_be_out: bool = False
+    """Whether the group was changed or reset, which ends its readers: they learn so a little later,
+    and the id is free at once."""
+    asked: Recorded | None = None
+    """Its last call for the next event."""
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
@@ -62,9 +69,13 @@ class Group:
     """Where it began in each stream, if the history shows it."""
     sessions: list[Session] = field(default_factory=list)
     checkpoints: list[Recorded] = field(default_factory=list)
+    cuts: list[Recorded] = field(default_factory=list)
+    """Calls for the readers' positions, without markers."""
     commits: list[Recorded] = field(default_factory=list)
     drains: list[Recorded] = field(default_factory=list)
     """Calls that read until nothing more came."""
+    strangers: list[Recorded] = field(default_factory=list)
+    """Calls for the next event by who was not in the group."""
 
     @property
     def handed(self) -> list[Handed]:
@@ -77,6 +88,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     groups: dict[str, Group] = {}
     found: list[Group] = []
     open_sessions: dict[tuple[str, str], dict[str, Session]] = {}
+    gone: dict[tuple[str, str, str], Recorded | None] = {}
+    """The last end of all that ever joined, by group, reader and process."""
     for call in sorted(
         calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
     ):
@@ -91,6 +104,10 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             if former is not None:
                 group.acknowledge = former.acknowledge
                 group.start = dict(call.arguments.get("to") or {})
+        if call.operation in ("update_group", "reset") and call.may_have_happened:
+            for (of_group, _), known in open_sessions.items():
+                for session in known.values() if of_group == name else ():
+                    session.may_be_out = True
         if call.operation == "create_group":
             group.start = dict(call.arguments["streams"])
         reader = call.arguments.get("reader", "")
@@ -98,17 +115,27 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
         """By process: an id that expired may join again elsewhere before the first one knows."""
         if call.operation == "join" and call.may_have_happened:
             group.acknowledge = call.arguments.get("acknowledge", "next")
+            gone[name, reader, call.process] = None
+            for other in mine.values() if call.ok else ():
+                if other.rejoined is None and not other.may_be_out:
+                    other.rejoined = call
             mine[call.process] = Session(reader, call)
             group.sessions.append(mine[call.process])
         elif call.operation in ("leave", "expire") and call.may_have_happened:
-            for process in [call.process] if call.process in mine else list(mine):
-                mine.pop(process).left = call
+            is_its_own = (name, reader, call.process) in gone
+            for process in mine.keys() & {call.process} if is_its_own else list(mine):
+                mine.pop(process).left = gone[name, reader, process] = call
         elif call.operation == "drain":
             group.drains.append(call)
         elif call.operation == "checkpoint":
             group.checkpoints.append(call)
+        elif call.operation == "stream_cuts":
+            group.cuts.append(call)
         elif call.operation == "next" and call.process in mine:
             _note(call, mine[call.process])
+        elif call.operation == "next" and call.ok and call.value:
+            end = gone.get((name, reader, call.process))
+            group.strangers += [call] if end is None or end.before(call) else []
     for call in of(calls, "commit"):
         for group in found:
             group.commits += [call] if call.arguments.get("reads") else []
@@ -116,6 +143,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
 
 
 def _note(call: Recorded, session: Session) -> None:
+    if session.asked is None or session.asked.began < call.began:
+        session.asked = call
     if call.ok and call.ended is not None:
         for name in session.markers:
             session.answered.setdefault(name, call.ended)
@@ -135,7 +164,10 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if readers of a group skip, disorder or repeat events without a reason."""
     streams = streams_of(calls)
     for group in groups_of(calls):
+        for stranger in group.strangers:
+            raise Violation("only who is in a group is handed anything", f"{stranger}")
         _in_session(group)
+        _not_expired(group)
         _nothing_skipped(group, streams)
         _by_key(group, streams)
         _again(group)
@@ -144,6 +176,7 @@ def check(calls: Sequence[Recorded]) -> None:
             _buffered_comes_again(group, streams)
         if group.acknowledge == "next":
             _asked_for(group, calls)
+            _in_hand_comes_again(group, streams)
     _one_output(calls, streams)
 
 
@@ -230,18 +263,40 @@ def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> No
             continue
         for session in group.sessions:
             for one in session.buffered() if session.joined.before(drain) else ():
-                again = any(
-                    other.session is not session
-                    and (other.stream, other.event) == (one.stream, one.event)
-                    and one.call.before(other.call)
-                    for other in group.handed
-                )
-                if not again and not streams[one.stream].is_truncated(one.position):
+                if not _came_again(group, streams, one):
                     raise Violation(
                         "what no checkpoint acknowledged is read again",
                         f"{session.reader} got {one.event!r} after its last marker: {one.call}; "
                         f"nobody got it again by {drain}",
                     )
+
+
+def _came_again(group: Group, streams: dict[str, StreamHistory], one: Handed) -> bool:
+    """Whether another reader got an event after this one, if it was not truncated."""
+    return streams[one.stream].is_truncated(one.position) or any(
+        other.session is not one.session
+        and (other.stream, other.event) == (one.stream, one.event)
+        and one.call.before(other.call)
+        for other in group.handed
+    )
+
+
+def _in_hand_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """What a reader got last before it was killed, and did not ask for another one, comes again."""
+    for drain in group.drains:
+        if not drain.ok or drain.ended is None:
+            continue
+        for session in group.sessions:
+            last = session.handed[-1] if session.handed else None
+            is_killed = session.left is None and session.joined.before(drain)
+            if last is None or not is_killed or session.asked is not last.call:
+                continue
+            if not _came_again(group, streams, last):
+                raise Violation(
+                    "what no next call acknowledged is read again",
+                    f"{session.reader} got {last.event!r} last: {last.call}; nobody got it again "
+                    f"by {drain}",
+                )
 
 
 def _asked_for(group: Group, calls: Sequence[Recorded]) -> None:
@@ -276,6 +331,17 @@ def _in_session(group: Group) -> None:
             last[lane] = one
 
 
+def _not_expired(group: Group) -> None:
+    """A reader is handed nothing any more once its id has joined again elsewhere."""
+    for session in group.sessions:
+        for one in session.handed if session.rejoined is not None else ():
+            if session.rejoined is not None and session.rejoined.before(one.call):
+                raise Violation(
+                    "only who is in a group is handed anything",
+                    f"{session.rejoined}; then {one.call}",
+                )
+
+
 def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
     """A group begins where it was told, and passes over nothing but what was truncated."""
     furthest: dict[tuple[str, str], int] = {}
@@ -300,26 +366,32 @@ def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
 
 def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:
     """The first hand-outs of the events of a key come in the order that the stream has."""
-    last: dict[tuple[str, str], tuple[int, Handed]] = {}
+    last: dict[tuple[str, str], Handed] = {}
     known: set[tuple[str, str]] = set()
     orders = {name: stream.order() for name, stream in streams.items()}
     for one in group.handed:
-        tried = streams[one.stream].tried.get(one.event)
-        order = orders[one.stream].get(one.event)
-        if tried is None or tried.key is None or order is None:
-            continue
-        if (one.stream, one.event) in known:
+        stream, order = streams[one.stream], orders[one.stream]
+        tried = stream.tried.get(one.event)
+        if tried is None or tried.key is None or (one.stream, one.event) in known:
             continue
         known.add((one.stream, one.event))
         lane = (one.stream, tried.key)
-        is_late = lane in last and last[lane][0] > order and last[lane][1].call.before(one.call)
-        if is_late and not _was_fetched(streams[one.stream], one, last[lane][1]):
+        before = last.get(lane)
+        if before is None or not _follows(stream, order, before, one):
+            last[lane] = one
+        elif before.call.before(one.call) and not _was_fetched(stream, one, before):
             raise Violation(
                 "events of a key reach the readers in order",
-                f"key {tried.key!r}: {last[lane][1].event!r} before {one.event!r} in {one.call}",
+                f"key {tried.key!r}: {before.event!r} before {one.event!r} in {one.call}",
             )
-        if lane not in last or last[lane][0] < order:
-            last[lane] = (order, one)
+
+
+def _follows(stream: StreamHistory, order: dict[str, int], one: Handed, other: Handed) -> bool:
+    """Whether an event comes after another one of its key, by a read or by their places."""
+    if one.event in order and other.event in order:
+        return order[one.event] > order[other.event]
+    (segment, offset), (above, before) = one.position, other.position
+    return offset > before if segment == above else above in stream.layout.ancestors(segment)
 
 
 def _was_fetched(stream: StreamHistory, one: Handed, later: Handed) -> bool:

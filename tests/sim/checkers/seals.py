@@ -19,6 +19,8 @@ def check(calls: Sequence[Recorded]) -> None:
     for seal in of(calls, "seal"):
         stream = streams.get(seal.arguments["stream"])
         landed = _landed(stream, transactions=True) if seal.ok and stream is not None else ()
+        if seal.ok and stream is not None:
+            _no_commit(stream, seal)
         for event, began, _ in landed:
             if seal.ended is not None and seal.ended < began:
                 raise Violation(
@@ -27,7 +29,7 @@ def check(calls: Sequence[Recorded]) -> None:
     scales = [call for call in of(calls, "scale") if call.ok and "seal" in call.arguments]
     for scale in scales:
         _whole(scale)
-        _same_epoch(scale, scales)
+        _same_epoch(scale, scales, of(calls, "scale"))
         stream = streams.get(scale.arguments["stream"])
         for event, began, segment in _landed(stream) if stream is not None else ():
             if segment in scale.arguments["seal"] and (scale.ended or 0) < began:
@@ -44,18 +46,52 @@ def check(calls: Sequence[Recorded]) -> None:
             raise Violation("automatic scaling leaves the minimum of segments", f"{call}")
 
 
+def _no_commit(stream: StreamHistory, seal: Recorded) -> None:
+    """No commit is acknowledged that nobody had begun before the seal."""
+    for tried in stream.tried.values():
+        began = tried.began
+        if began is None or tried.transaction is None or (seal.ended or began) >= began:
+            continue
+        for call in tried.calls:
+            if call.ok:
+                raise Violation(
+                    "no transaction is committed to what is sealed", f"{seal}; then {call}"
+                )
+
+
 def _only_scales(calls: Sequence[Recorded], name: str) -> None:
     """Nothing but a scale changes the ranges of a stream's segments."""
     mine = [call for call in calls if call.arguments.get("stream") == name]
     scales = [c for c in of(mine, *_CHANGES) if c.may_have_happened]
     known = [call for call in of(mine, "segments") if call.ok]
+    sealed = [c.began for c in of(mine, "seal") if c.may_have_happened]
     for call in known:
-        if call.value and _joined(call.value) != [[0.0, 1.0]]:
+        is_sealed = not call.value and sealed and sealed[0] < (call.ended or 0)
+        if not is_sealed and _joined(call.value) != [[0.0, 1.0]]:
             raise Violation("segments have each key once", f"{call}")
+        for scale in of(mine, "scale"):
+            _shown(scale, call, scales)
     for first, second in pairwise(known):
         may = (c.began < (second.ended or 0) and not c.before(first) for c in scales)
         if first.before(second) and first.value != second.value and not any(may):
             raise Violation("only a scale changes the ranges of segments", f"{first}; {second}")
+
+
+def _shown(scale: Recorded, call: Recorded, scales: Sequence[Recorded]) -> None:
+    """Whoever asks for the segments after a scale, and no other one, is told the new ones."""
+    if not scale.ok or not scale.before(call) or "seal" not in scale.arguments or not call.value:
+        return
+    same = [c for c in scales if c.operation == "scale" and c.arguments == scale.arguments]
+    began = min(one.began for one in same)  # whoever repeats a scale is told what the first one did
+    for other in scales:
+        amid = other.ended is None or other.ended > began
+        if other not in same and amid and other.began < (call.ended or 0):
+            return
+    told = [tuple(one) for one in call.value]
+    new = [tuple(one) for one in scale.arguments["ranges"]]
+    old = [one for one in map(tuple, scale.arguments["sealed"]) if one not in new]
+    if any(one not in told for one in new) or any(one in told for one in old):
+        raise Violation("segments are those of the last scale", f"{scale}; then {call}")
 
 
 def _landed(stream: StreamHistory, *, transactions: bool = False) -> Iterator[tuple[str, int, str]]:
@@ -87,7 +123,7 @@ def _joined(ranges: Sequence[Sequence[float]]) -> list[list[float]]:
     return found
 
 
-def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
+def _same_epoch(scale: Recorded, others: Sequence[Recorded], tried: Sequence[Recorded]) -> None:
     """Who repeats a scale gets the epoch that the first one has made."""
     for other in others:
         same = all(
@@ -96,8 +132,16 @@ def _same_epoch(scale: Recorded, others: Sequence[Recorded]) -> None:
         same_epoch = scale.value == other.value
         if same_epoch and scale.arguments["stream"] == other.arguments["stream"] and not same:
             raise Violation("two scales make two epochs", f"{scale}; {other}")
+        is_later = scale.before(other) and scale.arguments["stream"] == other.arguments["stream"]
+        if is_later and other.value <= scale.value and not _is_repeated(other, tried):
+            raise Violation("two scales make two epochs", f"{scale}; {other}")
         if same and scale.value != other.value:
             raise Violation("a scale that is repeated makes no second epoch", f"{scale}; {other}")
+
+
+def _is_repeated(scale: Recorded, tried: Sequence[Recorded]) -> bool:
+    """Whether somebody had asked for the same scale before."""
+    return any(one.arguments == scale.arguments and one.began < scale.began for one in tried)
 
 
 def _repeated(again: Recorded, scales: Sequence[Recorded], calls: Sequence[Recorded]) -> None:

@@ -93,6 +93,8 @@ class StreamHistory:
     """What readers of groups got."""
     heads: list[tuple[Recorded, Cut]] = field(default_factory=list)
     """Heads, by the calls that told them."""
+    truncations: list[Recorded] = field(default_factory=list)
+    """Those that were acknowledged."""
     layout: Layout = field(default_factory=Layout)
 
     def seen(self) -> Iterator[Seen]:
@@ -155,8 +157,11 @@ def streams_of(calls: Sequence[Recorded]) -> dict[str, StreamHistory]:
             stream(of["stream"]).reads.append(read)
             if of.get("from") is None:
                 stream(of["stream"]).heads.append((call, read.start))
-        elif call.operation in ("truncate", "retain") and call.ok and call.value is not None:
-            stream(of["stream"]).heads.append((call, call.value))
+        elif call.operation in ("truncate", "retain") and call.ok:
+            if call.value is not None:
+                stream(of["stream"]).heads.append((call, call.value))
+            if call.operation == "truncate":
+                stream(of["stream"]).truncations.append(call)
         elif call.operation == "next" and call.ok and call.value and "event" in call.value:
             got = call.value
             stream(got["stream"]).handed.append(Seen(call, placed(got["position"]), got["event"]))

@@ -25,6 +25,8 @@ from tests.sim.power.system_calls import SystemCall, parsed
 from tests.sim.power.workload import smaller_large_events
 from tests.sim.recorded import calls_of
 
+pytestmark = pytest.mark.extended
+
 DISKS = sized(60, 1_000, "POWER_DISKS")
 RECORDS = sized(1, 5, "POWER_RECORDS")
 """Runs that are recorded; the disks are drawn from them in turn."""

@@ -20,6 +20,8 @@ from tests.sim.recorded import Recorded, calls_of
 from tests.sim.upgrade.fleet import NEW, OLD, Fleet
 from tests.sim.upgrade.working import LARGE, OTHER, SECRET, STREAM, TYPED
 
+pytestmark = pytest.mark.extended
+
 RUNS = sized(1, 20, "UPGRADES")
 FIRST = sized(0, 0, "FIRST_UPGRADE")
 PLACES = sized(2, 3)

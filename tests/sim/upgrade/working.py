@@ -458,6 +458,7 @@ class Working:
                 reader=reader_id,
                 acknowledge=acknowledge,
                 streams=[STREAM],
+                retention="automatic" if group == GROUP else "none",
             )
             if isinstance(reader, PravegaSparkError):
                 return None

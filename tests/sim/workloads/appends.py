@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from tests.sim.answers import cut_of, position_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import KEYS, cut_of, large, position_of, read_all, stream_of
+from tests.sim.workloads.common import KEYS, large, read_all, stream_of
 
 
 class Writing:
     """Writes of one writer whose futures are waited for later."""
 
     def __init__(self, life: Life, writer: Any, writer_name: str, **more: Any) -> None:
-        self.life, self.writer, self.name, self.more = life, writer, writer_name, more
+        self.life, self.writer, self.name = life, writer, writer_name
+        self.more = {"stream": life.stream, **more}
         self.open: list[tuple[Any, Any]] = []
 
     def write(self, events: list[list[Any]]) -> bool:
         """Begin to write events; return False if the writer refuses."""
         life = self.life
-        call = life.begin("write", stream=life.stream, writer=self.name, events=events, **self.more)
+        call = life.begin("write", writer=self.name, events=events, **self.more)
         keys = {key for key, _ in events}
         try:
             if len(events) == 1:
@@ -196,11 +198,13 @@ def conditional_writer(rounds: int) -> Body:
     def body(life: Life) -> None:
         stream, draw, state = stream_of(life), life.source, life.state
         writer = last = None
+        handles = 0
         for _ in range(rounds):
             state["event"] = state.setdefault("event", 0) + 1
             event, key = f"{life.author}-{state['event']}", draw.choice(KEYS)
             if writer is None:
                 writer = life.until_it_works(stream.create_writer)
+                handles += 1
             kind = draw.choice(("position", "cut", "number"))
             if kind == "position" and last is not None:
                 expected = life.package.EventPointer(
@@ -211,7 +215,7 @@ def conditional_writer(rounds: int) -> Body:
                 expected = life.until_it_works(stream.tail)
                 recorded = {"cut": cut_of(expected)}
             else:
-                expected = writer.last_event_number
+                expected = writer.last_event_number + draw.choice((0, 0, 0, 1))
                 recorded = {"number": expected}
 
             def write(
@@ -225,6 +229,7 @@ def conditional_writer(rounds: int) -> Body:
                 told=lambda pointer: [position_of(pointer)],
                 stream=life.stream,
                 writer=life.name,
+                session=f"{life.name}/{handles}",
                 events=[[key, event]],
                 expected=recorded,
             )

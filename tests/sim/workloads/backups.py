@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of, text_of
+from tests.sim.workloads.common import stream_of, text_of
 
 
 def archivist(rounds: int) -> Body:

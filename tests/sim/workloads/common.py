@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Life
 
 KEYS = ("k0", "k1", "k2")
 LARGE_BYTES = 8 * 1024 * 1024 + 1
 """The least size of a large event."""
-_END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
-
-
-def cut_of(cut: Any) -> dict[str, int]:
-    """Return a cut as histories have it: what lies before it in each segment that it names."""
-    return {
-        str(segment): _ENDLESS if offset == _END else offset
-        for segment, offset in cut
-        if offset != _NOT_REACHED
-    }
-
-
-def position_of(pointer: Any) -> list[Any]:
-    return [str(pointer.segment_id), pointer.offset]
 
 
 def large(text: str) -> bytes:

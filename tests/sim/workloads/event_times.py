@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, stream_of
+from tests.sim.workloads.appends import Writing
+from tests.sim.workloads.common import stream_of
 
 
 def note_taker(rounds: int) -> Body:
@@ -27,13 +29,15 @@ def note_taker(rounds: int) -> Body:
             state["time"] = state.setdefault("time", 1_000_000) + draw.choice((0, 500, 2_000))
             noted = state["time"]
 
+            writing = Writing(life, writer, name, stream=life.timed)
+            if draw.random() < 0.7:
+                writing.write([[name, f"{name}-{state['round']}"]])
+
             def note(writer: Any = writer, noted: int = noted) -> None:
-                if draw.random() < 0.7:
-                    writer.write_event(f"{name}-{noted}", name)
                 writer.note_time(noted).result()
 
             is_done, _ = life.call("note_time", note, **who, time=noted * 1_000)
-            if not is_done:
+            if not (writing.settle() and is_done):
                 writer = None
             ask_watermark(life)
             life.wait(draw.choice((0.0, 1.0, 12.0)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from tests.sim.answers import cut_of, position_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, position_of, stream_of, text_of
+from tests.sim.workloads.common import stream_of, text_of
 
 
 def member(name: str, acknowledge: str, seconds: float) -> Body:
@@ -16,16 +17,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
         stream_of(life), stream_of(life, life.other)
         draw, manager = life.source, life.manager()
         if life.group not in life.made:
-            life.until_it_works(
-                lambda: manager.create_reader_group(
-                    life.group,
-                    [life.stream],
-                    acknowledge=acknowledge,
-                    checkpoint_interval="10 s",
-                    retention=life.group_retention,
-                ),
-                "ConfigMismatch",
-            )
+            _create(life, manager, acknowledge)
         life.made.add(life.group)
         group = life.until_it_works(lambda: manager.reader_group(life.group))
         until = life.now() + int(seconds * 1e9)
@@ -50,6 +42,26 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 _read(life, reader, reader_id, stay, acknowledge)
 
     return body
+
+
+def _create(life: Life, manager: Any, acknowledge: str) -> None:
+    """Create the group, which begins at the stream's first event, unless somebody else has."""
+
+    def create() -> None:
+        manager.create_reader_group(
+            life.group,
+            [life.stream],
+            acknowledge=acknowledge,
+            checkpoint_interval="10 s",
+            retention=life.group_retention,
+        )
+
+    while True:
+        streams: dict[str, Any] = {life.stream: {}}
+        is_done, error = life.call("create_group", create, group=life.group, streams=streams)
+        if is_done or type(error).__name__ == "ConfigMismatch":
+            return
+        life.wait(1.0)
 
 
 def _read(life: Life, reader: Any, reader_id: str, until: int, acknowledge: str) -> None:

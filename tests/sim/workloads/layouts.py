@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.sim.answers import cut_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads.common import cut_of, read_all, record_segments, stream_of
+from tests.sim.workloads.common import read_all, record_segments, stream_of
 
 
 def scaler(rounds: int) -> Body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -43,11 +44,9 @@ _SCENES_APART = 15
 """Of so many seeds one plays a scene of two processes."""
 
 
-def play(world: World) -> None:
-    """Draw up to ten programs, let them meet faults, and audit what is there."""
-    draw = world.source
-    acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
-    catalog: dict[str, Maker] = {
+def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
+    """Return what makes each program, by its letter; a program is drawn when it is made."""
+    return {
         "n": lambda: appends.nameless_writer(draw.randint(2, 6)),
         "w": lambda: appends.named_writer("id", draw.randint(4, 10)),
         "c": lambda: appends.conditional_writer(draw.randint(3, 6)),
@@ -76,6 +75,16 @@ def play(world: World) -> None:
         "h": lambda: quiet.housekeeper(draw.randint(2, 4)),
         "i": lambda: quiet.stalled_writer(draw.randint(2, 4)),
     }
+
+
+LETTERS = frozenset(_catalog(random.Random(0), "next"))
+
+
+def play(world: World) -> None:
+    """Draw up to ten programs, let them meet faults, and audit what is there."""
+    draw = world.source
+    acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
+    catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
         scene = overtaken.SCENES[world.plan.seed // _SCENES_APART % len(overtaken.SCENES)]
@@ -120,7 +129,7 @@ def last_word(acknowledge: str, life: Life) -> None:
 
 def auditor(life: Life) -> None:
     """Read all streams, and ask for the watermark."""
-    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet):
+    for name in (life.stream, life.other, life.sealed, life.loaded, life.quiet, life.timed):
         if name in life.made:
             while not read_all(life, name):
                 life.wait(1.0)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tests.sim.answers import cut_of, position_of
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import quiet
-from tests.sim.workloads.common import cut_of, position_of, read_all, stream_of
+from tests.sim.workloads.common import read_all, stream_of
 
 _ROUNDS = 3
 _KEPT = "1 minute"

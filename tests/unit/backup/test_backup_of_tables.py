@@ -196,7 +196,7 @@ def test_a_deleted_table_is_not_in_the_copy_and_can_be_created_there() -> None:
     assert shop.entries(copy) == shop.expected
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_folds_and_truncations_at_any_moment_of_a_backup_leave_the_copy_whole() -> None:
     for point in ("folded", "pinned", "file", "files", "log", "table"):
@@ -217,7 +217,7 @@ def test_folds_and_truncations_at_any_moment_of_a_backup_leave_the_copy_whole() 
             assert shop.entries(copy) == found
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_killed_backup_of_a_table_is_finished_with_its_newer_state() -> None:
     for point in ("pinned", "folded", "file", "files", "log", "table", "marker"):
         shop = folded_shop()
@@ -230,7 +230,7 @@ def test_a_killed_backup_of_a_table_is_finished_with_its_newer_state() -> None:
         assert shop.entries(copy) == shop.expected, point
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_a_killed_restore_never_shows_a_part_of_a_table_and_is_finished() -> None:
     points = ("planned", "aside", "closed", "cleared", "replaced", "last", "opened", "folded")

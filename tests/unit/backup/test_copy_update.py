@@ -69,7 +69,7 @@ def state(store: Store) -> tuple[object, ...]:
     return scopes, events, groups, entries
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_copy_becomes_what_a_new_one_would_be() -> None:
     world, copy, other = world_with_objects(), MemoryStore(), MemoryStore()
     world.manager.backup(copy.url, update=True)  # there is none yet
@@ -200,7 +200,7 @@ def test_unchanged_root_costs_no_commit_and_no_copy() -> None:
     )
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("point", POINTS)
 def test_copy_is_open_whatever_kills_its_update(point: str) -> None:
     """It is the old one until the first table is changed, and each table is old or new then."""
@@ -237,6 +237,7 @@ def _live(store: Store) -> list[Add]:
         return list(files.all())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("is_read", [False, True])
 def test_one_process_follows_objects_that_are_deleted_and_created_again(
     tmp_path: Path, *, is_read: bool

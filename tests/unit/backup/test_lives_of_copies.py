@@ -393,6 +393,7 @@ def deleted_on_disk(root: Path) -> StreamManager:
     return manager
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_release_ends_a_killed_creation_of_ours_in_its_drawn_life(
     tmp_path: Path, is_copy: bool
@@ -468,6 +469,7 @@ print([entry.value for entry in manager.key_value_table("s/k").entries()])
 """
 
 
+@pytest.mark.medium
 def test_the_release_restores_what_we_restored_and_we_what_it_restored(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

@@ -124,6 +124,7 @@ def test_requests_to_delete_that_land_after_a_backup_take_nothing_of_it_away(
     assert events_in(copy) == numbers(10)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["", "s/t"])
 @pytest.mark.parametrize(
     ("first", "point"),
@@ -171,6 +172,7 @@ def live_files(store: Store) -> set[str]:
         return {add.path for add in files.all()}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("is_update", [False, True])
 @pytest.mark.parametrize("nth", range(1, 9))
 @pytest.mark.parametrize("table", ["s/t/events", "_settings"])
@@ -578,7 +580,7 @@ def test_writer_with_an_id_continues_in_the_copy() -> None:
         assert writer.last_event_number == 2
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_copy_of_many_chunks_after_a_clean_up_of_the_log() -> None:
     world, copy = World(commits=0), MemoryStore()
     for _ in range(600):

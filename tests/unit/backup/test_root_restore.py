@@ -377,7 +377,7 @@ sys.exit("the failpoint was not reached")
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("step", ["planned", "aside", "closed", "replaced", "last", "opened"])
 def test_restore_of_the_previous_release_that_was_killed_is_finished(
     tmp_path: Path, step: str

@@ -286,6 +286,7 @@ def test_writes_wait_while_the_buffer_is_full(
     assert len(bytes_of(manager)) == 20 * BLOCK_BYTES
 
 
+@pytest.mark.medium
 def test_a_writer_that_is_dropped_or_whose_process_ends_loses_nothing(tmp_path: Path) -> None:
     manager = filled(StreamManager(tmp_path / "root"))
     writer = manager.create_byte_writer(S)
@@ -644,7 +645,7 @@ def calls_to_seek(chunks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
     return len(spy.calls) - before, look_ups
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_a_seek_costs_the_same_in_a_stream_of_ten_times_as_many_chunks(
     monkeypatch: pytest.MonkeyPatch,

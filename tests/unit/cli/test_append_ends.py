@@ -18,7 +18,7 @@ from pravega_spark.errors import CommitUnknown, PravegaSparkError, StoreFull
 from pravega_spark.event_writer import EventStreamWriter
 from pravega_spark.manager import StreamManager
 from pravega_spark.values.units import count_text
-from tests.harness.killed_processes import wait_until
+from tests.harness.killed_processes import shell_status, wait_until
 from tests.unit.cli.conftest import Shell
 
 CLI = (sys.executable, "-m", "pravega_spark.cli", "stream", "append", "s/a")
@@ -124,6 +124,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.medium
 def test_a_full_disk_says_what_is_durable_and_that_is_what_is_there(
     small_disk: Path, run: Any
 ) -> None:
@@ -155,6 +156,7 @@ def begun(manager: StreamManager, events: int, *options: str) -> subprocess.Pope
     return made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -165,10 +167,11 @@ def test_an_interrupt_says_what_is_durable_and_that_is_what_is_there(
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     stored = sum(1 for _ in manager.read("s/a"))
-    assert process.returncode == status
+    assert shell_status(process.returncode) == status
     assert error.decode().strip() == f"stream s/a: {stored:,} events of this run are durable."
 
 
+@pytest.mark.medium
 def test_a_signal_that_ends_puts_says_what_is_durable(manager: StreamManager) -> None:
     manager.create_key_value_table("s/t")
     command = [sys.executable, "-m", "pravega_spark.cli", "kvt", "put", "s/t", "--separator", ","]
@@ -187,6 +190,7 @@ def test_a_signal_that_ends_puts_says_what_is_durable(manager: StreamManager) ->
     assert error.decode().strip() == f"table s/t: {stored:,} puts of this run are durable."
 
 
+@pytest.mark.medium
 def test_after_a_kill_between_two_notes_a_changed_record_is_refused(
     shell: Shell, tmp_path: Path
 ) -> None:

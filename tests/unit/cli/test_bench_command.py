@@ -23,6 +23,7 @@ from pravega_spark.benchmark.run import Plan, Proof, prove
 from pravega_spark.benchmark.run import run as run_bench
 from pravega_spark.benchmark.workloads import Workloads
 from pravega_spark.engine.store.root_marker import MARKER_KEY
+from tests.harness.killed_processes import shell_status
 from tests.unit.cli.conftest import CommandLine, Shell
 
 COMMAND = [sys.executable, "-u", "-m", "pravega_spark.cli", "bench"]
@@ -56,7 +57,7 @@ def started(prefix: Path, until: str, *options: str) -> subprocess.Popen[str]:
     raise AssertionError(f"it ended before {until}")
 
 
-@pytest.mark.check
+@pytest.mark.medium(covers=True)
 def test_all_workloads_are_measured_within_the_bounds_and_nothing_is_left(
     run: CommandLine, manager: StreamManager, tmp_path: Path
 ) -> None:
@@ -88,7 +89,7 @@ def test_all_workloads_are_measured_within_the_bounds_and_nothing_is_left(
     assert manager.list_scopes() == ["other", "s"]  # the root of the variable
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_table_says_what_was_measured_proved_and_spent(run: CommandLine) -> None:
     status, text, error = run(
         "bench", "--root", prefix_in_memory(), "--seconds", "10 min", "--calls", "2000"
@@ -191,7 +192,7 @@ def test_a_file_is_no_place(shell: Shell, tmp_path: Path, place: str) -> None:
     assert files(tmp_path) == ["file", "link"]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("number", "until"),
     [
@@ -205,14 +206,15 @@ def test_a_signal_ends_the_run_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals, until: str
 ) -> None:
     (tmp_path / "mine").write_text("kept")
-    with started(tmp_path, until, "--calls", "1000") as process:
+    with started(tmp_path, until, "--calls", "3000") as process:
         process.send_signal(number)
         _, error = process.communicate(timeout=300)
-    assert process.returncode == 128 + number
+    assert shell_status(process.returncode) == 128 + number
     assert "Traceback" not in error
     assert files(tmp_path) == ["mine"]
 
 
+@pytest.mark.medium
 def test_an_interrupt_of_the_clean_up_says_what_is_left(tmp_path: Path) -> None:
     said: list[str] = []
 
@@ -231,7 +233,7 @@ def test_an_interrupt_of_the_clean_up_says_what_is_left(tmp_path: Path) -> None:
     assert f"run/{MARK_KEY}" in files(tmp_path)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_the_next_run_names_what_a_killed_one_left_and_the_command_that_removes_it(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -290,6 +292,7 @@ def test_empty_folders_of_a_killed_clean_up_are_removed(shell: Shell, tmp_path: 
     assert files(tmp_path) == []
 
 
+@pytest.mark.medium
 def test_the_proof_names_events_that_were_acknowledged_and_are_not_there() -> None:
     meter = Meter(Bounds(600.0, 100_000, 1 << 30))
     folder = Prefix(prefix_in_memory(), meter, print).folder("run", 60.0)
@@ -313,7 +316,7 @@ def test_the_proof_names_events_that_were_acknowledged_and_are_not_there() -> No
     assert len(foreign.breaks) == len(written) > 0
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     argv: Sequence[str] = [
         *COMMAND,

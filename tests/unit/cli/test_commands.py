@@ -156,6 +156,7 @@ def test_errors_are_one_line_or_one_object_with_a_stable_status(
     assert run("--help")[0] == 0
 
 
+@pytest.mark.medium
 def test_spark_is_neither_started_nor_imported(manager: StreamManager, tmp_path: Path) -> None:
     fill(created(manager.root), 3)
     manager.create_reader_group("s/g", ["s/a"])
@@ -561,7 +562,7 @@ def test_a_misspelt_command_names_the_nearest(run: Any) -> None:
     assert "Did you mean 'reader-group'?" in error
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("pravega-spark str", "plain,stream\n"), ("pravega-spark stream tr", "plain,truncate\n")],

@@ -95,7 +95,7 @@ def test_a_table_that_exists_with_another_configuration_is_refused(shell: Shell)
     assert "key-value table nyc/prices exists, and its configuration never changes" in error
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("text", "part"),
     [

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.conftest import Shell
 
 
+@pytest.mark.medium(covers=True)
 def test_the_demo_reads_each_event_once_and_may_be_repeated_on_its_root(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -24,6 +27,7 @@ def test_the_demo_reads_each_event_once_and_may_be_repeated_on_its_root(
     assert shell.ok("stream", "describe", "demo/flights", "--root", root)
 
 
+@pytest.mark.medium
 def test_the_demo_without_a_root_leaves_nothing(shell: Shell, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("PRAVEGA_SPARK_ROOT")
     monkeypatch.setenv("PRAVEGA_SPARK_CONFIG", str(tmp_path / "none"))
@@ -40,6 +44,7 @@ def test_a_demo_without_time_is_misuse(shell: Shell) -> None:
     assert (status, "--seconds '0': a demo needs some time" in error) == (2, True)
 
 
+@pytest.mark.medium
 def test_sigterm_ends_the_demo_at_once_and_removes_its_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "pravega_spark.cli", "demo", "--seconds", "60 s"]
     with subprocess.Popen(

@@ -68,6 +68,7 @@ def test_what_cannot_work_fails_with_the_way_on(
     assert found["root"]["status"] == "fail"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("script", "problem"),
     [

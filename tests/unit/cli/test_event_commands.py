@@ -200,6 +200,7 @@ def test_a_bad_record_says_what_was_written_and_a_writer_id_goes_on(shell: Shell
     assert [json.loads(data)["a"] for _, data in events(shell)] == [1, 2]
 
 
+@pytest.mark.medium
 def test_a_killed_append_with_a_writer_id_is_finished_by_the_next_run(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -342,6 +343,7 @@ def test_url_of_a_file_that_cannot_be_opened_is_named_as_it_was_given(
     assert wrong in refused
 
 
+@pytest.mark.medium
 def test_closed_standard_streams_are_empty(shell: Shell) -> None:
     append = f"{sys.executable} -m pravega_spark.cli stream append s/a <&-"
     read = f"{sys.executable} -m pravega_spark.cli stream read s/a >&-"
@@ -452,6 +454,7 @@ def test_positions_count_from_a_head_in_the_middle_of_a_merge(shell: Shell) -> N
     assert [events_from(f"-{n}") for n in (1, 5, 6, 99)] == [1, 5, left + 5, left + 5]
 
 
+@pytest.mark.medium
 def test_a_followed_tail_prints_events_as_they_come(shell: Shell) -> None:
     process = subprocess.Popen(
         [*CLI, "stream", "tail", "-f", "s/a", "-n", "0", "--format", r"%v\n"],

@@ -73,6 +73,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", LOOKS)
 def test_look_begins_no_stream_and_says_that_it_is_lost(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
@@ -222,6 +223,7 @@ def test_state_file_of_a_log_that_was_lost_meanwhile_is_damage(tmp_path: Path) -
         checkpoint.maintain(StreamLog(LocalStore(str(tmp_path)), "s/t").log.reader, 2)
 
 
+@pytest.mark.medium
 def test_creation_that_goes_on_meanwhile_is_waited_for(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

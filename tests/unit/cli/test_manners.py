@@ -16,6 +16,7 @@ from tests.unit.cli.conftest import Shell
 COMMAND = [sys.executable, "-c", "from pravega_spark.cli import main; raise SystemExit(main())"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", [("stream", "read", "s/a"), ("stream", "ls")])
 def test_reader_of_a_pipe_that_ends_first_is_no_failure(
     tmp_path: Path, command: tuple[str, ...]
@@ -103,7 +104,7 @@ def test_no_error_shows_a_password() -> None:
     assert "pravega://***@host" in str(caught.value)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["stream", "--help"]])
 def test_a_reader_that_is_gone_is_no_failure(words: list[str]) -> None:
     reader, writer = os.pipe()

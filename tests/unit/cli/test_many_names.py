@@ -107,7 +107,7 @@ def test_names_alone_look_into_no_stream_group_or_table(shell: Shell, asked: lis
     assert shell.ok("stream", "ls", "-q").split() == [f"s/{number}" for number in range(5)]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_list_asks_the_same_for_each_stream_however_many_there_are(
     shell: Shell, asked: list[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_root_that_does_not_exist_is_refused(
     assert "none" in refused(capsys, "--root", str(tmp_path / "none"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_names_its_url_answers_and_ends_quietly_by_a_signal(
     root: str, ending: signal.Signals

@@ -38,6 +38,7 @@ def no_python_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)  # the doctor starts it
 
 
+@pytest.mark.medium
 def test_the_doctor_says_whether_anybody_maintains_the_root(
     manager: StreamManager, capsys: Any
 ) -> None:

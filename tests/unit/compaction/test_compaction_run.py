@@ -107,7 +107,7 @@ def answers(stream: StreamLog) -> object:
     return all_events(stream), times, sizes, found
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_run_merges_small_chunks_and_every_answer_stays_the_same() -> None:
     stream = filled()
     before, size = answers(stream), stream.view().segment(0).size_bytes
@@ -418,7 +418,7 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_chunk_among_many_is_left_alone_and_all_others_are_merged(
     damage: Callable[[StreamLog, str], None], caplog: pytest.LogCaptureFixture
@@ -608,7 +608,7 @@ def numbers_of(events: Iterable[Event]) -> list[bytes]:
 EVERYTHING = [*(b"%d" % n for n in range(40)), *[b"late"] * 4]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_followers_and_groups_go_on_over_a_merge_and_the_sweep_of_its_files() -> None:
     manager = old_stream()
     group = manager.create_reader_group("s/g", ["s/t"])

@@ -83,7 +83,7 @@ def within_a_factor_of_two(stream: StreamLog) -> None:
     assert ", and write about " in str(expected)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("content", [json_like, hexadecimal, words])
 @pytest.mark.parametrize(("files", "rows"), [(300, 1), (100, 60)])
 def test_the_estimate_of_a_dry_run_is_within_a_factor_of_two(
@@ -96,7 +96,7 @@ def test_the_estimate_sees_all_parts_of_a_range() -> None:
     within_a_factor_of_two(filled(120, 60, words, hexadecimal, json_like))
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_the_estimate_counts_merged_files_and_heads() -> None:
     stream = filled(100, 20, json_like)
     run_compaction(stream, OPTIONS)

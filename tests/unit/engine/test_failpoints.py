@@ -44,6 +44,7 @@ def texts(root: str) -> list[str]:
     return [event.data.decode() for event in StreamManager(root).read("s/t")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variable", [KILL_VARIABLE, "PRAVEGA_SPARK_CRASH_AT"])
 def test_no_environment_variable_kills_a_process_of_the_package(root: str, variable: str) -> None:
     assert write(root, **{variable: "commit.applied"}) == 0
@@ -58,6 +59,7 @@ def test_only_the_store_of_the_engine_the_principal_and_the_kms_are_environment_
     assert outside <= {"principal.py", "key_management.py"}
 
 
+@pytest.mark.medium
 def test_child_process_of_a_test_is_killed_at_the_visit_that_the_test_names(root: str) -> None:
     assert write(root, **variables("append.staged:2")) == -signal.SIGKILL
     assert texts(root) == ["0"]

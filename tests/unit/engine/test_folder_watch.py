@@ -44,6 +44,7 @@ def used() -> bool:
     return True
 
 
+@pytest.mark.medium
 def test_linked_and_renamed_files_are_reported(tmp_path: Path) -> None:
     changed = threading.Event()
     watch = watch_folder(str(tmp_path / "."), changed.set, used)
@@ -56,6 +57,7 @@ def test_linked_and_renamed_files_are_reported(tmp_path: Path) -> None:
     assert watch.is_live
 
 
+@pytest.mark.medium
 def test_many_folders_share_one_thread_that_ends_with_the_last_watch(tmp_path: Path) -> None:
     known = len(watching_threads())
     found: list[int] = []
@@ -72,6 +74,7 @@ def test_many_folders_share_one_thread_that_ends_with_the_last_watch(tmp_path: P
     assert folder_watch._watches._inotify is None
 
 
+@pytest.mark.medium
 def test_two_watches_of_a_folder_are_both_told(tmp_path: Path) -> None:
     events = [threading.Event(), threading.Event()]
     watches = [watch_folder(str(tmp_path), event.set, used) for event in events]
@@ -80,6 +83,7 @@ def test_two_watches_of_a_folder_are_both_told(tmp_path: Path) -> None:
     assert None not in watches
 
 
+@pytest.mark.medium
 def test_watch_that_is_not_used_ends_and_can_be_made_again(tmp_path: Path) -> None:
     watch = watch_folder(str(tmp_path), lambda: None, lambda: False)
     assert watch is not None
@@ -91,6 +95,7 @@ def test_watch_that_is_not_used_ends_and_can_be_made_again(tmp_path: Path) -> No
     del again
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("act", [os.rmdir, lambda path: os.rename(path, f"{path}-moved")])
 def test_folder_that_is_gone_is_reported_and_ends_the_watch(
     tmp_path: Path, act: Callable[[str], object]
@@ -105,6 +110,7 @@ def test_folder_that_is_gone_is_reported_and_ends_the_watch(
     assert watch_folder(str(folder), changed.set, used) is None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("call", ["INotify", "add_watch"])
 def test_limit_of_the_system_means_no_watch(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,11 +126,13 @@ def test_limit_of_the_system_means_no_watch(
     assert watch_folder(str(tmp_path), lambda: None, used) is None
 
 
+@pytest.mark.medium
 def test_missing_library_means_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "inotify_simple", None)
     assert watch_folder(str(tmp_path), lambda: None, used) is None
 
 
+@pytest.mark.medium
 def test_overflow_of_the_queue_tells_every_watch(tmp_path: Path) -> None:
     from inotify_simple import Event, flags
 
@@ -137,6 +145,7 @@ def test_overflow_of_the_queue_tells_every_watch(tmp_path: Path) -> None:
     assert set(changed) == set(watches)
 
 
+@pytest.mark.medium
 def test_forked_child_has_watches_of_its_own(tmp_path: Path) -> None:
     changed = threading.Event()
     watch = watch_folder(str(tmp_path), changed.set, used)

@@ -83,7 +83,7 @@ def named(source: str) -> Iterator[str]:
                 yield str(name)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_the_engine_names_no_feature_outside_the_table_of_kinds() -> None:
     found = {
         (path.relative_to(ENGINE).as_posix(), name)
@@ -171,6 +171,7 @@ print([name for name in sys.modules if name.startswith("pravega_spark.key_value"
 """
 
 
+@pytest.mark.medium
 def test_the_rules_hold_in_a_process_that_never_loaded_the_feature(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

@@ -53,7 +53,7 @@ def _calls_of(name: str) -> Iterator[tuple[Path, ast.Call, str]]:
                 yield path, call, method
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_every_line_has_fields() -> None:
     found = [(path, call) for path, call, method in _calls_of("logger") if method in _CALLS]
     assert len(found) > 60
@@ -67,7 +67,7 @@ def test_every_line_has_fields() -> None:
         assert ast.unparse(extra.func) == "log_fields", where
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_no_field_hides_an_attribute_of_records() -> None:
     found = list(_calls_of("log_fields"))
     assert len(found) > 60
@@ -81,7 +81,7 @@ _LOGGERS = {
 }
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_every_logger_is_one_whose_lines_are_printable() -> None:
     for path, call, method in _calls_of("logging"):
         assert method not in _CALLS, path

@@ -120,7 +120,7 @@ def test_threads_that_help_end_when_idle_and_others_begin(monkeypatch: pytest.Mo
             assert not thread.is_alive()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_no_call_is_lost_while_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_calls, "_IDLE_SECONDS", 0.0)

@@ -65,6 +65,7 @@ def test_short_texts_are_few_as_well() -> None:
     assert len(length.cache._young) + len(length.cache._old) < 400
 
 
+@pytest.mark.medium
 def test_decoded_epochs_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of epochs of thousands of segments would take a gigabyte and more."""
     cache = records.decode_epoch.cache  # type: ignore[attr-defined]

@@ -76,7 +76,7 @@ def one_by_one(view: StreamView, cuts: list[StreamCut]) -> LocatedCut:
     return best
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("seed", range(sized(12, 500)))
 def test_joined_positions_are_the_furthest_of_every_key(manager: StreamManager, seed: int) -> None:

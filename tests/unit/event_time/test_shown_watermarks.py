@@ -101,7 +101,7 @@ HISTORIES = st.lists(
 )
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(HISTORIES)
 def test_what_is_shown_never_goes_back(
     history: list[tuple[Callable[[World, int, int], None], int, int]],

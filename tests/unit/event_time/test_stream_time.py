@@ -617,7 +617,7 @@ def test_cut_before_a_time_takes_what_another_writer_wrote_after_its_last_note(
         assert [int(event.data) for event in world.manager.read(S, found)] == [900]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_old_watermarks_get_sparse_and_go_to_the_history(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,7 +141,7 @@ class History:
                 assert offset == END or pointer.offset < offset, (time, pointer, found)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("seed", range(sized(4, 100)))
 def test_watermarks_never_go_back_and_hold_what_was_noted(seed: int) -> None:

@@ -257,6 +257,7 @@ def test_row_of_a_creation_is_said_once(root: Path, capsys: pytest.CaptureFixtur
     assert error.count("s/half:") == 2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("is_copied", [True, False])
 def test_the_way_back_of_a_table_without_its_log_can_be_followed(
     root: Path, capsys: pytest.CaptureFixture[str], is_copied: bool

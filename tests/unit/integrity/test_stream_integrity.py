@@ -144,6 +144,7 @@ def test_groups_tables_and_indexes_are_sound_and_counted(
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("folder", "pattern"),
     [
@@ -187,6 +188,7 @@ def _become_a_file(path: Path) -> None:
     path.write_bytes(b"x")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("path", "spoil", "reason"),
     [

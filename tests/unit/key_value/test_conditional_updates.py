@@ -376,6 +376,7 @@ def test_updates_that_wait_share_one_commit(sides: tuple[Side, Side]) -> None:
         assert entry(table, f"k{key}").version == version
 
 
+@pytest.mark.medium
 def test_a_get_never_sees_a_part_of_an_update() -> None:
     manager = StreamManager("memory://torn")
     manager.create_scope("s")

@@ -272,7 +272,7 @@ def test_a_fold_is_due_by_the_number_of_changes_and_the_part_of_the_rows(
     assert (due().is_due, due().changes) == (True, 21), "a tenth of 210 rows"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(
     st.lists(
         st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.binary(max_size=4)),

@@ -78,7 +78,7 @@ def histories(draw: Any) -> Any:
     return key_type, has_secondary, keys, folds, draw(st.integers(1, 9))
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(histories())
 def test_every_version_of_a_table_is_a_dict_after_the_same_changes(history: Any) -> None:
     key_type, has_secondary, keys, folds, rows = history
@@ -109,7 +109,7 @@ def test_every_version_of_a_table_is_a_dict_after_the_same_changes(history: Any)
     assert rest == {key: c for key, c in state.items() if key > behind}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_fold_writes_only_the_files_that_its_changes_touch() -> None:
     table = folded(file_bytes=20_000)
     with small_groups(50):
@@ -126,6 +126,7 @@ def test_a_fold_writes_only_the_files_that_its_changes_touch() -> None:
     assert len(scanned(found)) == 10_001
 
 
+@pytest.mark.medium
 def test_small_neighbours_become_one_file_and_large_ones_are_split() -> None:
     table = folded(file_bytes=20_000)
     with small_groups(50):
@@ -139,7 +140,7 @@ def test_small_neighbours_become_one_file_and_large_ones_are_split() -> None:
     assert table.read().files == []  # type: ignore[union-attr]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_cold_get_takes_two_calls_and_a_warm_one_a_single_call() -> None:
     store = Spy()
     table = folded(store, file_bytes=30_000)
@@ -165,7 +166,7 @@ def test_a_cold_get_takes_two_calls_and_a_warm_one_a_single_call() -> None:
     assert calls() - before == 6
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_footers_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pravega_spark.key_value.folded_files.FOOTER_CACHE_BYTES", 20_000)
     table = folded(file_bytes=20_000)
@@ -268,6 +269,7 @@ def test_a_damaged_file_is_an_error_that_names_it(what: str) -> None:
     assert again(table).read().version == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.medium
 @given(st.data())
 def test_no_flipped_bit_is_returned_as_data(data: Any) -> None:
     store = MemoryStore()

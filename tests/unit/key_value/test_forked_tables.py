@@ -22,6 +22,7 @@ pytestmark = [
 T = "s/t"
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 @pytest.mark.parametrize("has_written", [False, True])
 def test_a_forked_child_is_refused_promptly_even_if_the_lock_was_held(

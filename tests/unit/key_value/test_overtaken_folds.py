@@ -247,6 +247,7 @@ for name in ("s/after", "s/before"):
 """
 
 
+@pytest.mark.medium
 def test_tables_that_the_release_before_could_not_open_are_opened_and_healed(
     tmp_path: Path,
 ) -> None:

@@ -70,6 +70,7 @@ def contents(manager: StreamManager) -> dict[Any, bytes]:
     return {entry.key: entry.value for entry in other_of(manager).key_value_table(T).entries()}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("is_used", [False, True])
 @pytest.mark.parametrize("call", [*READS, *CHANGES])
 def test_an_object_of_another_life_changes_nothing(

@@ -122,7 +122,7 @@ def test_one_round_does_all_kinds(manager: StreamManager, clock: FakeRuntime) ->
     assert all((infos[kind].by or "").startswith("job on ") for kind in found.kinds)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_sweeping_brings_space_of_streams_groups_and_deleted_ones_back(
     store: Spy, manager: StreamManager, clock: FakeRuntime
 ) -> None:
@@ -150,7 +150,7 @@ def test_sweeping_brings_space_of_streams_groups_and_deleted_ones_back(
     assert [event.data for event in manager.read("s/kept")] == [b"19"]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_idle_stream_costs_one_call_a_round(
     store: Spy, manager: StreamManager, clock: FakeRuntime
 ) -> None:
@@ -184,7 +184,7 @@ def test_time_alone_makes_a_stream_due(manager: StreamManager, clock: FakeRuntim
     assert looks <= 5, "of 36 rounds"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_changed_settings_make_all_streams_due(manager: StreamManager, clock: FakeRuntime) -> None:
     manager.create_stream("s/t")
     clock.sleep(HOUR)
@@ -195,7 +195,7 @@ def test_changed_settings_make_all_streams_due(manager: StreamManager, clock: Fa
     assert looked_at(manager, kinds=["retention"], full=True) == {"retention": 1}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_settings_of_one_round_decide_for_it_and_leave_no_hint_for_others(
     store: Spy, manager: StreamManager, clock: FakeRuntime
 ) -> None:
@@ -247,7 +247,7 @@ def test_open_transactions_are_looked_at_in_every_round(
         transaction.abort()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_round_over_some_streams_keeps_the_hints_of_the_others_and_leaves_no_mark(
     manager: StreamManager, clock: FakeRuntime
 ) -> None:
@@ -298,6 +298,7 @@ def test_stream_and_scope_that_fail_stop_no_other(
     assert (retention.streams, retention.failed) == (3, 3)
 
 
+@pytest.mark.medium
 def test_streams_that_hang_cost_one_limit_and_others_go_on(
     store: Spy,
     manager: StreamManager,
@@ -390,7 +391,7 @@ def test_stream_that_is_deleted_during_the_round_is_no_failure(
     assert (found.failures, found.kinds[RETENTION].looked_at) == ({}, 1)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_root_without_the_right_to_delete_fails_sweeps_and_goes_on(
     store: Spy, manager: StreamManager, clock: FakeRuntime
 ) -> None:

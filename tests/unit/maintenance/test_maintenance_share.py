@@ -76,6 +76,7 @@ def wake_until_idle(shares: MaintenanceShares, clock: FakeRuntime) -> Iterator[f
         clock.sleep(pause)
 
 
+@pytest.mark.medium
 def test_each_kind_is_done_once_and_again_after_its_interval(
     store: Spy, clock: FakeRuntime
 ) -> None:
@@ -135,7 +136,7 @@ def test_each_wake_up_decides_on_the_present_setting(store: Spy, clock: FakeRunt
     assert MaintenanceTable(store, clock).entries() != recorded
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_many_streams_are_all_done_in_shares_of_several_processes(
     store: Spy, clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +220,7 @@ def test_a_claimed_kind_is_left_and_the_others_are_done(store: Spy, clock: FakeR
     assert run_of(store, clock, SCALING) is not None
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_failing_streams_and_scopes_are_recorded_and_wait_for_the_next_run(
     store: Spy, clock: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,7 +274,7 @@ def test_two_at_the_same_time_do_no_harm(store: Spy, clock: FakeRuntime) -> None
     assert manager.list_transactions("a/t2") == []
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_hot_segments_split_and_expired_transactions_are_aborted(
     store: Spy, clock: FakeRuntime
 ) -> None:

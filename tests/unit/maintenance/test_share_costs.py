@@ -11,7 +11,7 @@ from bench.cases.maintained_appends import TURN_SECONDS, appends_in_turn, idle_c
 from tests.harness.tiers import only_long
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_hour_of_an_idle_process_costs_a_call_a_minute_for_each_idle_stream() -> None:
     """3,600 calls, and 240 for each stream, while each kind asked for itself."""
     few, many = idle_calls(1), idle_calls(21)
@@ -19,6 +19,7 @@ def test_hour_of_an_idle_process_costs_a_call_a_minute_for_each_idle_stream() ->
     assert (many - few) / 20 < 120
 
 
+@pytest.mark.medium
 def test_process_in_a_root_that_another_one_maintains_makes_few_calls() -> None:
     assert idle_calls(1, is_alone=False) < 600
 

@@ -48,6 +48,7 @@ def put(manager: StreamManager, *keys: str) -> None:
         table.put(key, key.encode()).result()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("count", "folds"), [(30, 0), (300, 1)])
 def test_a_table_is_folded_for_the_number_of_its_changes_and_opening_it_then_reads_none(
     count: int, folds: int, manager: StreamManager, store: Spy, monkeypatch: pytest.MonkeyPatch
@@ -70,7 +71,7 @@ def folding(manager: StreamManager, **options: Any) -> Any:
     return found.kinds[MaintenanceKind.FOLDING].figures
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_rounds_fold_what_is_old_enough_truncate_behind_it_and_sweep(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:
@@ -91,7 +92,7 @@ def test_rounds_fold_what_is_old_enough_truncate_behind_it_and_sweep(
     assert len(list(manager.key_value_table(NAME).entries())) == 11
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_an_idle_table_costs_what_an_idle_stream_does(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:
@@ -142,7 +143,7 @@ def test_the_fold_of_a_table_never_expires_as_a_subscriber(
     assert folding(manager)["folds"] == 1
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_what_a_killed_deletion_left_is_swept(
     manager: StreamManager, store: Spy, clock: FakeRuntime
 ) -> None:

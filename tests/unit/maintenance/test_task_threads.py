@@ -93,6 +93,7 @@ def test_streams_that_hang_cost_the_round_one_limit_more_and_not_one_for_each_fe
     assert sorted(tasks.begun) == sorted([*hanging, *good]), "each once"
 
 
+@pytest.mark.medium
 def test_the_more_tasks_are_parked_the_sooner_the_next_one_is() -> None:
     clock = FakeRuntime()
     names = [f"s/h{number:02d}" for number in range(PARKED_PER_THREAD + 1)]
@@ -111,6 +112,7 @@ def test_the_more_tasks_are_parked_the_sooner_the_next_one_is() -> None:
     assert len(found.result(60)) == len(names)
 
 
+@pytest.mark.medium
 def test_parked_tasks_are_bounded_and_busy_ones_are_not_parked() -> None:
     clock = FakeRuntime()
     names = [f"s/h{number:02d}" for number in range(PARKED_PER_THREAD + 10)]

@@ -279,6 +279,7 @@ def test_buckets_are_cumulative_and_a_bound_belongs_to_its_bucket(
     assert value(registry, "writer_append_seconds_count") == 3
 
 
+@pytest.mark.medium
 def test_server_answers_a_scrape_until_it_is_closed(manager: StreamManager) -> None:
     metrics = start_metrics(0, registry=CollectorRegistry())
     url = f"http://127.0.0.1:{metrics.port}/metrics"
@@ -304,6 +305,7 @@ def test_second_start_in_a_registry_is_refused_and_the_first_goes_on(
     start_metrics(registry=registry).close()
 
 
+@pytest.mark.medium
 def test_port_in_use_starts_nothing() -> None:
     with start_metrics(0, registry=CollectorRegistry()) as metrics:
         other = CollectorRegistry()
@@ -320,6 +322,7 @@ def test_text_has_every_metric(metrics: ProcessMetrics) -> None:
     assert found == [(metric.name, metric.kind.value) for metric in PROCESS_METRICS]
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("metrics")
 def test_forked_child_is_not_observed() -> None:
     child = os.fork()
@@ -329,7 +332,7 @@ def test_forked_child_is_not_observed() -> None:
     assert len(observers.observers) == 1
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_without_metrics_nothing_is_timed_counted_or_imported() -> None:
     script = """
 import sys, time, uuid

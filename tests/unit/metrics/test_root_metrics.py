@@ -244,6 +244,7 @@ def test_calls_of_a_scrape_do_not_grow_with_events_commits_or_chunks(
     assert {"put", "put_if_absent", "delete"}.isdisjoint(idle)
 
 
+@pytest.mark.medium
 def test_scrape_far_behind_a_busy_log_reads_few_of_its_commits(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

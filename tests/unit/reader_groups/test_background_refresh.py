@@ -294,6 +294,7 @@ def test_checkpoint_is_published_in_the_background(table: SlowTable) -> None:
     reader.close()
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_child_that_is_forked_during_a_refresh_is_refused_and_ends(table: SlowTable) -> None:

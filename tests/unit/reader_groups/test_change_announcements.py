@@ -34,7 +34,7 @@ class World:
         return [info.name for info in self.manager().list_subscribers("s/t")]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_retention_of_a_stream_costs_the_same_with_ten_times_as_many_groups() -> None:
     for groups in (4, 40):
         world = World(groups)

@@ -121,7 +121,7 @@ def test_each_stream_that_lost_events_is_told_with_its_head() -> None:
     assert told(reader) == ["2", "3", "4", "5", "8"]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
 def test_each_find_is_told_once_whichever_call_of_the_step_fails(acknowledge: str) -> None:

@@ -193,7 +193,7 @@ def run_lifecycle(world: World, store: Spy) -> None:
     assert subscriptions(world) == {}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("drops_records", [False, True])
 def test_head_that_moves_breaks_no_step_of_a_group_that_holds_data(drops_records: bool) -> None:
     quiet = Mover(filled(), lambda call: False)
@@ -265,6 +265,7 @@ def test_stream_that_begins_another_life_breaks_no_step_of_a_creation() -> None:
         assert world.stream.view().life == 2
 
 
+@pytest.mark.medium
 def test_groups_change_while_the_head_moves_as_fast_as_it_can() -> None:
     world = filled()
     mover, done = Mover(world, lambda call: False), threading.Event()

@@ -543,6 +543,7 @@ def test_heartbeat_that_comes_too_late_does_not_revive_a_reader() -> None:
         late.read_next_event(0)
 
 
+@pytest.mark.medium
 def test_readers_of_one_process_that_wait_share_the_polls_of_their_stream() -> None:
     world = World(segments=4, clock=SYSTEM)
     group = world.created()

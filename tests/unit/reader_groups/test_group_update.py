@@ -411,6 +411,7 @@ def test_group_behind_the_head_holds_from_the_head_and_its_reader_learns_so_once
     assert drain(reader) == [new]
 
 
+@pytest.mark.medium
 def test_observer_of_10_000_events_becomes_a_subscriber_and_reads_none_of_them_again(
     tmp_path: Path,
 ) -> None:
@@ -443,6 +444,7 @@ def test_observer_of_10_000_events_becomes_a_subscriber_and_reads_none_of_them_a
     assert read_all() == list(range(10_000, 10_500))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("point", ["group.change.noted", "group.change.subscribed"])
 def test_retention_during_an_update_deletes_nothing_that_the_group_has_to_read(
     tmp_path: Path, point: str

@@ -226,7 +226,7 @@ def test_keep_alive_in_another_thread_while_the_reader_reads() -> None:
     assert world.store.inner.list(HEARTBEATS) == []
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_heartbeats_of_two_threads_never_go_back() -> None:
     clock = SkippingRuntime()
     world = World(clock=clock)
@@ -305,7 +305,7 @@ def test_thread_ends_with_close() -> None:
     assert not thread.is_alive()
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_thread_ends_when_the_reader_is_collected() -> None:
     reader, thread = extending(World(clock=SkippingRuntime()))
     del reader
@@ -362,6 +362,7 @@ def test_default_is_five_minutes_or_the_lease(
     assert given == [seconds]
 
 
+@pytest.mark.medium
 def test_hundred_readers_of_a_process_have_one_thread(extender: LeaseExtender) -> None:
     clock = SkippingRuntime()
     world = World(clock=clock)

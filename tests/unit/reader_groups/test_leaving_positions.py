@@ -365,6 +365,7 @@ def test_record_of_owners_is_bounded() -> None:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("in_reach", [1, KEPT_FINISHED // 2 + 4])
 def test_record_of_finished_segments_is_bounded(in_reach: int) -> None:
     stream = MemoryStream.of(in_reach)
@@ -399,6 +400,7 @@ print(sorted(group.distribution().items(), key=str))
 """
 
 
+@pytest.mark.medium
 def test_record_that_the_previous_release_drops_counts_as_missing(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

@@ -76,6 +76,7 @@ CHANGES: dict[str, Callable[[ReaderGroup], object]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("part", ["t/events/_delta_log", "t"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_no_change_of_a_group_is_noted_that_cannot_reach_a_lost_stream(

@@ -93,7 +93,7 @@ class Group:
         assert explain_retention(self.stream).goes.events
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("what", ["begin", "join", "checkpoint", "publish", "refresh", "decide"])
 def test_cost_of_a_group_grows_no_faster_than_its_segments(what: str) -> None:
     few, many = (steps(getattr(Group(segments), what)) for segments in (FEW, MANY))

@@ -326,6 +326,7 @@ def _use_in_child(group: ReaderGroup, results: Any) -> None:
     results.put(None if event is None else event.data)
 
 
+@pytest.mark.medium
 def test_group_works_in_a_forked_child(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

@@ -99,6 +99,7 @@ def test_no_reader_expires_by_an_outage_and_no_event_is_read_twice(
     assert found == list(range(readers.world.written))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [FAIL, HANG])
 @pytest.mark.parametrize("leases", LENGTHS)
 @pytest.mark.parametrize("before", [0.0, 0.6])

@@ -138,7 +138,7 @@ def sweep(world: ProcessingWorld) -> None:
 VERBS = [take_over, set_offline, reset, update, sweep]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("point", POINTS)
 def test_verb_after_a_kill_at_any_step_loses_and_repeats_nothing(
@@ -160,7 +160,7 @@ def test_verb_after_a_kill_at_any_step_loses_and_repeats_nothing(
     assert world.joint().decisions.read() == {}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("point", POINTS)
 def test_verb_amid_any_step_of_a_commit_loses_and_repeats_nothing(

@@ -74,7 +74,7 @@ class Counted:
         return {**found, "attempts": attempts, "versions": self.version}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_calls_of_ten_times_as_many_readers_are_ten_times_as_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,6 +102,7 @@ def test_readers_of_all_handles_in_a_process_share_one_copy(tmp_path: Path) -> N
         reader.close()
 
 
+@pytest.mark.medium
 def test_copy_of_a_group_that_nobody_uses_is_not_kept(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     group = group_of(manager, 1)

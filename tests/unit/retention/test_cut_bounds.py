@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import reduce
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def before(stream: MemoryStream, cut: StreamCut) -> set[tuple[int, int]]:
     return {(r.segment_id, o) for r in ranges for o in range(r.start, r.end)}
 
 
+@pytest.mark.medium
 @given(st.data())
 def test_lower_bound_is_valid_has_what_all_have_read_and_ignores_the_order(
     data: st.DataObject,

@@ -212,7 +212,7 @@ def bytes_before_head(view: StreamView) -> int:
     return view.total_bytes - 10 * after
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("seed", range(sized(8, 100)))
 def test_promises_hold_at_every_version_of_a_random_history(seed: int) -> None:

@@ -183,7 +183,7 @@ def test_sizes_of_entries_below_the_head_are_known() -> None:
     assert found.size_bytes == known.size_bytes
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("is_large", [False, True])
 def test_search_reads_few_commits_of_a_long_log(
@@ -229,7 +229,7 @@ def test_second_search_after_one_sample_reads_no_commit_again() -> None:
     assert reads == [True, True, False, False]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_decision_reads_no_commit_between_two_states_twice() -> None:
     """It and its explanation ask for the age at the head, for the new head, and for both ages."""
     stream = grown(3 * STATE_FILE_COMMITS, spy := Spy())

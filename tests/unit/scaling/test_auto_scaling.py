@@ -61,7 +61,7 @@ def test_raised_target_splits_nothing_by_the_old_one() -> None:
     assert actions(stream) == [("0#0", "none")]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_lowered_target_splits_what_the_old_one_found_slow() -> None:
     stream = stream_with(ScalingPolicy.by_event_rate(200, 4, 1))
     scale_stream(stream, [0], HALVES)

@@ -159,6 +159,7 @@ def test_tick_ends_after_more_than_5_s(passed_ms: int, ticked: bool) -> None:
     assert rates.segments[0].pending.events == (0 if ticked else 5_001)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("every", [1, 7, 60, 300])
 def test_steady_writes_give_their_rate_at_any_frequency_of_commits(every: int) -> None:
     rates = one_segment()
@@ -180,6 +181,7 @@ def test_commits_a_minute_apart_are_no_burst(first: int) -> None:
     assert averages_of(rates)[2] == pytest.approx(90, rel=0.11)
 
 
+@pytest.mark.medium
 def test_averages_fall_in_silence_and_reading_them_changes_nothing() -> None:
     rates = one_segment()
     for second in range(1, 7_201):
@@ -550,7 +552,7 @@ def grown(seed: int, steps: int) -> StreamLog:
     return stream
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from((1.0, 0.1)))
 def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     seed: int, steps: int, factor: float
@@ -568,7 +570,7 @@ def test_fold_that_was_stored_after_each_commit_gives_the_same_rates(
     assert encode_rates(rates) == expected
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_random_streams_have_scale_up_events_cold_marks_and_new_segments() -> None:
     seen = set()
     for seed in range(20):

@@ -193,6 +193,7 @@ def make_group(root: CountedRoot) -> None:
     root.manager.create_reader_group("nyc/g", ["nyc/f"])
 
 
+@pytest.mark.medium
 def test_a_group_that_reads_less_than_is_written_falls_behind_and_then_catches_up(
     root: CountedRoot,
 ) -> None:
@@ -272,6 +273,7 @@ def test_readers_that_are_there_and_read_nothing_are_critical(root: CountedRoot)
     assert (row["status"], row["live_readers"]) == ("not reading", 1)
 
 
+@pytest.mark.medium
 def test_a_checkpoint_that_waits_says_for_whom_and_how_long(root: CountedRoot) -> None:
     make_group(root)
     handle = root.manager.reader_group("nyc/g")
@@ -514,6 +516,7 @@ def lines(curve: dict[str, Any]) -> dict[str, list[float | None]]:
     return {line["name"]: line["values"] for line in curve["lines"]}
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_the_rates_of_a_steady_group_are_steady_whenever_somebody_looks(root: CountedRoot) -> None:
     """Events come each second, positions each 20 s, and looks at any time, also at once."""

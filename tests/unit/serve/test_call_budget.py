@@ -58,7 +58,7 @@ def looked(found: dict[str, Any]) -> int:
     return int(found["streams"]["looked"]) + int(found["groups"]["looked"])
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize(("groups", "streams"), SIZES, ids=["small", "large"])
 def test_polls_and_lists_stay_within_their_budgets_at_any_size(groups: int, streams: int) -> None:
@@ -93,6 +93,7 @@ def test_polls_and_lists_stay_within_their_budgets_at_any_size(groups: int, stre
     assert max(idle) <= min(2 * LOOKS, groups + streams) + others
 
 
+@pytest.mark.medium
 def test_lists_share_a_budget_in_the_time_of_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_budget, "POLL_CALLS", 40)  # polls look at few streams
     monkeypatch.setattr(call_budget, "GET_CALLS", 20)
@@ -110,6 +111,7 @@ def test_lists_share_a_budget_in_the_time_of_a_poll(monkeypatch: pytest.MonkeyPa
             assert spent[1:] == [0, 0]
 
 
+@pytest.mark.medium
 def test_nobody_who_looks_costs_no_call_and_a_live_page_only_reads() -> None:
     root = make(2, 2)
     root.manager.update_settings(maintain="auto")
@@ -132,6 +134,7 @@ def test_nobody_who_looks_costs_no_call_and_a_live_page_only_reads() -> None:
     assert maintaining == []
 
 
+@pytest.mark.medium
 def test_a_log_with_more_new_commits_than_a_poll_may_read_is_read_on_by_the_next_ones() -> None:
     root = make(1, 3)
     with web_client(root.manager) as client:
@@ -150,6 +153,7 @@ def test_a_log_with_more_new_commits_than_a_poll_may_read_is_read_on_by_the_next
     assert lags[-1] == POLL_CALLS + 201
 
 
+@pytest.mark.medium
 def test_a_poll_is_charged_for_the_histories_that_tell_what_groups_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,6 +182,7 @@ def test_a_poll_is_charged_for_the_histories_that_tell_what_groups_lost(
     assert idle <= 2 * count + 4, "a history is read once"
 
 
+@pytest.mark.medium
 def test_a_group_of_many_readers_is_read_by_and_by_and_not_judged_before() -> None:
     root = make(1, 1)
     handle = root.manager.reader_group("nyc/g0000")

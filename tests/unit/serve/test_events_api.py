@@ -104,6 +104,7 @@ def of_three() -> Iterator[TestClient]:
 # ------------------------------------------------------------------------------------------ pages
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_pages_have_each_event_once_through_splits_and_merges(
     client: TestClient, lively: StreamManager, order: str
@@ -248,6 +249,7 @@ def test_a_stream_of_very_many_segments_asks_for_a_segment_or_a_key() -> None:
         assert len(get(client, EVENTS, key="key-1")["events"]) == 1
 
 
+@pytest.mark.medium
 def test_the_page_of_500_segments_fits_the_address() -> None:
     with web_client(stream_of(3, 500)) as client:
         page = get(client, EVENTS, limit=2)
@@ -332,6 +334,7 @@ def short_and_long() -> list[MemoryStore]:
     return stores
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("query", [{"contains": "none"}, {}, {"key": "key-7"}])
 def test_a_page_s_calls_and_bytes_do_not_grow_with_the_stream(
@@ -659,6 +662,7 @@ def test_one_event_has_the_commit_that_wrote_it() -> None:
         assert (merged["commit"]["operation"], merged["commit"]["writer"]) != ("APPEND", "w")
 
 
+@pytest.mark.medium
 def test_a_payload_is_downloaded_as_it_was_written_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -49,6 +49,7 @@ def test_paths_of_payloads_and_keys_answer_403_whatever_they_are_asked(
         assert (answer.status_code, answer.json()["error"]["type"]) == (403, "EventsHidden")
 
 
+@pytest.mark.medium
 def test_no_other_path_shows_a_payload_or_a_key(client: TestClient, manager: StreamManager) -> None:
     paths = client.get("/api/openapi.json").json()["paths"]
     asked = 0

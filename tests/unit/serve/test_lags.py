@@ -40,6 +40,7 @@ def test_a_reset_or_a_truncation_ends_what_is_known_and_the_curve_goes_on() -> N
     assert (found.seconds, found.read) == (60.0, 20 / 30)
 
 
+@pytest.mark.medium
 def test_a_day_of_looks_keeps_a_bounded_number_of_points_the_newest_all_of_them() -> None:
     curve = LagCurve(240)
     curve.add(0, 0)

@@ -52,6 +52,7 @@ def get(client: TestClient, path: str, **query: Any) -> Any:
 # -------------------------------------------------------------------------------------- the root
 
 
+@pytest.mark.medium
 def test_the_overview_counts_what_the_root_holds(client: TestClient) -> None:
     found = get(client, "/api/overview")
     assert found["scopes"] == ["nyc", "shop"]
@@ -331,6 +332,7 @@ def test_a_root_of_somewhat_more_streams_than_are_watched_finds_most_watches_aga
 # ------------------------------------------------------------------------- the document, metrics
 
 
+@pytest.mark.medium
 def test_the_openapi_document_describes_every_operation_completely(manager: StreamManager) -> None:
     with web_client(manager, token=TOKEN, headers=BEARER) as client:
         found = get(client, "/api/openapi.json")
@@ -368,6 +370,7 @@ def test_errors_have_the_body_that_the_document_says(client: TestClient) -> None
         assert set(body["error"]) == {"type", "message"}
 
 
+@pytest.mark.medium
 def test_metrics_are_prometheus_text_and_need_the_token(manager: StreamManager) -> None:
     with web_client(manager, token=TOKEN) as client:
         assert client.get("/metrics").status_code == 401
@@ -382,6 +385,7 @@ def test_metrics_are_prometheus_text_and_need_the_token(manager: StreamManager) 
 # ------------------------------------------------------------------------------------ whole counts
 
 
+@pytest.mark.medium
 def test_pages_of_lists_have_every_name_also_of_scopes_that_begin_alike() -> None:
     manager = new_manager()
     scopes = ("a", "a-b", "a.c")
@@ -408,6 +412,7 @@ def test_pages_of_lists_have_every_name_also_of_scopes_that_begin_alike() -> Non
             assert found == sorted(f"{s}/{prefix}{n}" for s in scopes for n in ("x", "y"))
 
 
+@pytest.mark.medium
 def test_a_stream_that_was_truncated_whole_has_no_bytes() -> None:
     manager = new_manager()
     manager.create_stream("nyc/f")

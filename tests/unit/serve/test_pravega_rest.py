@@ -53,6 +53,7 @@ def client(manager: StreamManager) -> Iterator[TestClient]:
         yield opened
 
 
+@pytest.mark.medium
 def test_every_operation_of_pravega_is_there_under_its_path_and_id(client: TestClient) -> None:
     paths = client.get("/api/openapi.json").json()["paths"]
     found: dict[str, dict[str, str]] = {}
@@ -259,6 +260,7 @@ def test_only_sealed_is_a_state_to_set(client: TestClient, manager: StreamManage
     assert manager.stream_info("nyc/x").state == "ACTIVE"
 
 
+@pytest.mark.medium
 def test_lists_are_filtered_by_tag_and_to_internal_streams(
     client: TestClient, manager: StreamManager
 ) -> None:
@@ -367,6 +369,7 @@ def test_a_root_that_is_gone_is_down(tmp_path: Any) -> None:
         assert client.get("/v1/health/liveness").json() is True
 
 
+@pytest.mark.medium
 def test_probes_answer_while_every_thread_waits_for_the_storage(
     client: TestClient, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ def test_a_look_at_news_reads_each_new_commit_once(world: World) -> None:
     assert world.row().events == 7
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_a_look_far_behind_costs_the_same_after_many_more_commits() -> None:
     costs = []
@@ -123,7 +123,7 @@ def test_a_look_far_behind_costs_the_same_after_many_more_commits() -> None:
     assert max(costs) < 600
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> None:
     world.clock.sleep(3_600)
     world.watch.look()
@@ -145,7 +145,7 @@ def test_after_a_pause_the_minutes_are_those_of_the_commits(world: World) -> Non
     assert [found.size_bytes[index] for index in busy] == [10_000 * n for n in range(1, 6)]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_a_first_look_at_a_busy_stream_knows_the_hour_by_its_state_files(world: World) -> None:
     commits = sized(2_400, 6_000)
@@ -297,7 +297,7 @@ def test_commits_behind_one_of_the_future_have_their_own_times(world: World) -> 
     assert max(value or 0 for value in found.events_per_second) < 2
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
     """Looks behind the watch: nothing else shows what it holds."""
@@ -313,7 +313,7 @@ def test_what_is_kept_of_a_stream_does_not_grow_with_days(world: World) -> None:
     assert len(world.watch._past._gaps) <= 16
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_poll_of_many_streams_is_bounded_and_soon_one_call_for_each() -> None:
     clock = FakeRuntime()
     manager = manager_of(clock)
@@ -368,6 +368,7 @@ def test_the_page_gets_a_range_of_rates(
     assert found["size_bytes"][-1] == 6_000
 
 
+@pytest.mark.medium
 def test_each_point_is_the_mean_of_its_own_span_alone(world: World, client: TestClient) -> None:
     """Events come each 5 s, so every whole span has the same mean, whenever somebody looks."""
     world.clock.sleep(7)
@@ -398,7 +399,7 @@ def read_to_the_end(world: World, client: TestClient, last: str) -> Any:
             return found
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_budget_that_is_spent_while_the_past_is_read_counts_nothing_twice_or_never(
     world: World,
 ) -> None:
@@ -429,6 +430,7 @@ def look_from_afar(client: TestClient) -> None:
     assert client.get("/api/attention").json()["streams"]["looked"] == 1
 
 
+@pytest.mark.medium
 def test_looks_of_the_overview_do_not_spoil_what_a_page_shows_later(
     world: World, client: TestClient
 ) -> None:
@@ -443,7 +445,7 @@ def test_looks_of_the_overview_do_not_spoil_what_a_page_shows_later(
     assert told == pytest.approx(30 * 60, rel=1e-3)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_looks_far_apart_leave_no_time_that_a_page_cannot_fill(
     world: World, client: TestClient
@@ -472,6 +474,7 @@ def test_the_last_minute_is_a_minute_long_at_each_of_its_seconds(
             assert row["bytes_per_second"] == pytest.approx(10_000 / 60, abs=0.1)
 
 
+@pytest.mark.medium
 def test_watched_minutes_are_those_of_the_commits(world: World, client: TestClient) -> None:
     for _ in range(8):
         for pause in (9, 8, 7, 9, 7, 9):  # so that looks and points of the curve differ
@@ -525,6 +528,7 @@ def of_a_clock_behind(world: World, seconds: float) -> tuple[FakeRuntime, Stream
     return clock, StreamManager(world.manager.root, runtime=clock)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("behind", [90, 5 * 3_600])
 def test_watched_commits_of_a_clock_that_is_behind_have_the_times_of_the_looks(
     world: World, client: TestClient, behind: int
@@ -573,6 +577,7 @@ def test_after_a_pause_commits_of_a_clock_that_is_behind_came_after_those_before
     assert found["events_per_second"][-30:-3] == [10] * 27
 
 
+@pytest.mark.medium
 def test_a_commit_of_the_future_raises_no_time_of_those_after_it(
     world: World, client: TestClient
 ) -> None:
@@ -590,6 +595,7 @@ def test_a_commit_of_the_future_raises_no_time_of_those_after_it(
     assert "clock_behind" not in kinds
 
 
+@pytest.mark.medium
 def test_a_first_look_believes_no_silence_behind_a_clock_that_proves_wrong(
     world: World, client: TestClient
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_secondary_key_that_nobody_can_type_is_taken_as_it_is_shown() -> None:
             assert get(client, f"{TABLE}/entry", **query)["entry"] == row
 
 
+@pytest.mark.medium
 def test_an_opened_key_is_whole() -> None:
     key = "ä" * 3_000 + "\n"
     with web_client(table_of({key: "x"})) as client:
@@ -264,6 +265,7 @@ def test_a_sound_page_of_an_older_version_hides_no_damage_of_the_newest_one() ->
         assert attention(client) is None
 
 
+@pytest.mark.medium
 def test_keys_are_given_as_a_person_writes_them() -> None:
     with web_client(table_of({5: "five", 6: "six"}, key_type="long")) as client:
         assert get(client, f"{TABLE}/entry", key="5")["entry"]["text"] == "five"
@@ -359,6 +361,7 @@ def test_too_many_changes_after_the_fold_are_said_and_not_read(
         assert len(keys_of(client)) == 8
 
 
+@pytest.mark.medium
 def test_the_calls_of_a_page_do_not_grow_with_the_table() -> None:
     def calls(entries: int) -> tuple[int, int]:
         store = MemoryStore()

@@ -61,7 +61,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("policy", POLICIES, ids=["time", "size", "consumption"])
 def test_retention_stops_at_the_first_state_and_then_at_the_last_compaction(
     policy: RetentionPolicy,
@@ -157,6 +157,7 @@ print(shared.get_state())
 """
 
 
+@pytest.mark.medium
 def test_the_release_before_shares_a_state_with_this_one(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path)
     manager.create_scope("s")

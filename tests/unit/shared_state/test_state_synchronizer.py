@@ -313,6 +313,7 @@ def test_truncation_without_a_compaction_is_named(stream: StreamLog) -> None:
     assert counter.add() == 4, "who knows the state goes on"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("step", ["get_mark", "compare_and_set_mark", "truncate_to_revision"])
 def test_two_compactions_at_once_leave_the_later_mark(
     stream: StreamLog, monkeypatch: pytest.MonkeyPatch, step: str

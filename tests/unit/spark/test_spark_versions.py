@@ -52,6 +52,7 @@ def names_used(tree: ast.AST) -> Iterator[str]:
                 yield f"{of}.{attribute}"
 
 
+@pytest.mark.medium
 def test_no_other_module_asks_for_what_differs_by_version() -> None:
     found = {
         (str(path.relative_to(PACKAGE)), name)

@@ -90,7 +90,7 @@ def commit_calls(several: int) -> list[list[tuple[str, str]]]:
     return [world.calls(txn.commit) for txn in (*txns, new)]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_cost_of_a_commit_does_not_depend_on_the_number_of_open_transactions() -> None:
     few, many = commit_calls(20), commit_calls(200)
     assert few == many

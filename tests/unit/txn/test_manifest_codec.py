@@ -38,6 +38,7 @@ MANIFESTS = st.builds(
 )
 
 
+@pytest.mark.medium
 @given(MANIFESTS)
 def test_manifest_survives_encoding_and_decoding(manifest: Manifest) -> None:
     assert decode_manifest(manifest.encode(), "here") == manifest

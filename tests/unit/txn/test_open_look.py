@@ -241,7 +241,7 @@ def wait_for_event(manager: StreamManager) -> None:
     wait_until(lambda: b"1" in [event.data for event in manager.read("s/t")])
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_writer_carries_it_out(manager: StreamManager) -> None:
     killed_after_deciding(root_of(manager).store, b"1")
     with manager.create_writer("s/t") as writer:
@@ -249,7 +249,7 @@ def test_writer_carries_it_out(manager: StreamManager) -> None:
         wait_for_event(manager)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_transactional_writer_carries_out_parts_of_joint_transactions(
     manager: StreamManager,
 ) -> None:
@@ -271,7 +271,7 @@ def test_transactional_writer_carries_out_parts_of_joint_transactions(
         wait_for_event(manager)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_byte_writer_carries_it_out(manager: StreamManager) -> None:
     killed_after_deciding(root_of(manager).store, b"1")
     with manager.create_byte_writer("s/t") as writer:
@@ -280,7 +280,7 @@ def test_byte_writer_carries_it_out(manager: StreamManager) -> None:
         wait_for_event(manager)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_reader_of_a_group_carries_it_out_although_nobody_appends(manager: StreamManager) -> None:
     with manager.create_reader_group("s/g", ["s/t"]).create_reader("r") as reader:
         assert reader.read_next_event(timeout=0.1).event is None
@@ -289,7 +289,7 @@ def test_reader_of_a_group_carries_it_out_although_nobody_appends(manager: Strea
         assert found.data == b"1"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_reader_of_a_group_looks_again_although_nobody_appends(manager: StreamManager) -> None:
     runtime = FakeRuntime()
     with manager.create_reader_group("s/g", ["s/t"]).create_reader("r") as reader:
@@ -305,7 +305,7 @@ def test_reader_of_a_group_looks_again_although_nobody_appends(manager: StreamMa
         assert found.data == b"1"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_query_that_is_a_groups_reader_carries_it_out(manager: StreamManager) -> None:
     member = QueryMember(manager.create_reader_group("s/g", ["s/t"])._lifecycle)
     killed_after_deciding(root_of(manager).store, b"1")

@@ -13,7 +13,13 @@ import pytest
 from pravega_spark.config.descriptions import TransactionStatus
 from pravega_spark.engine.store.retries import Retries
 from pravega_spark.engine.stream import lifecycle
-from pravega_spark.errors import CommitUnknown, StoreError, StoreUnavailable
+from pravega_spark.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from pravega_spark.txn import sweeper
 from pravega_spark.txn.joint import JointWriter
 from pravega_spark.txn.owed import owed_commits
@@ -101,6 +107,40 @@ def test_commit_whose_log_is_out_of_reach_becomes_visible_when_it_is_back(world:
     world.store.rules.clear()
     world.runtime.run_later(DECIDED_RETRY_SECONDS)
     assert world.events() == [b"1"]
+
+
+def told_that_it_is_committed(kind: type[StoreError], commit: Callable[[], None]) -> None:
+    """A caller of StoreFull may write the events again: its call has committed nothing."""
+    with pytest.raises(StoreError, match=r"is committed, and not visible yet.*no space") as told:
+        commit()
+    assert not isinstance(told.value, kind)
+
+
+@pytest.mark.parametrize("kind", [StoreFull, StoreReadOnly])
+def test_decided_commit_does_not_say_that_nothing_was_committed(
+    world: World, kind: type[StoreError]
+) -> None:
+    txn = one(world)
+    world.store.rules.add(Rule(kind("no space"), "put_if_absent", LOG))
+    told_that_it_is_committed(kind, txn.commit)
+    told_that_it_is_committed(kind, txn.commit)
+    world.store.rules.clear()
+    txn.commit()
+    assert world.events() == [b"1"]
+
+
+@pytest.mark.parametrize("kind", [StoreFull, StoreReadOnly])
+def test_commit_that_was_not_decided_says_that_nothing_was_committed(
+    world: World, kind: type[StoreError]
+) -> None:
+    txn = one(world)
+    world.store.rules.add(Rule(kind("no space"), "put_if_absent", "s/t/transactions/*"))
+    with pytest.raises(kind):
+        txn.commit()
+    world.store.rules.clear()
+    txn.abort()
+    world.runtime.run_later(10 * PROMISED_SECONDS)
+    assert world.events() == []
 
 
 @pytest.mark.parametrize(("fault", "events"), [(Fault.DELAY, [b"1"]), (Fault.LOSE_REQUEST, [])])
@@ -233,6 +273,18 @@ def test_joint_commit_that_failed_in_one_stream_becomes_visible(streams: JointWo
     assert (streams.events(A), streams.events(B)) == ([b"1"], [b"1"])
     process.decisions.remove_finished()
     assert process.decisions.read() == {}
+
+
+@pytest.mark.parametrize("kind", [StoreFull, StoreReadOnly])
+def test_decided_joint_commit_does_not_say_that_nothing_was_committed(
+    streams: JointWorld, kind: type[StoreError]
+) -> None:
+    _, txn = prepared(streams)
+    streams.store.rules.add(Rule(kind("no space"), "put_if_absent", "s/b/events/_delta_log/*"))
+    told_that_it_is_committed(kind, txn.commit)
+    streams.store.rules.clear()
+    txn.commit()
+    assert (streams.events(A), streams.events(B)) == ([b"1"], [b"1"])
 
 
 def test_joint_commit_that_failed_in_one_stream_is_visible_after_close(

@@ -213,7 +213,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(STEPS)
 def test_every_key_is_read_in_the_order_of_appends_and_commits(
     steps: list[tuple[str, int]],

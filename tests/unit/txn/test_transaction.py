@@ -135,7 +135,7 @@ def small_buffer(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
         monkeypatch.setattr(f"{BUFFER}.{name}", limit)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_large_transaction_makes_full_chunks_without_a_manifest_before_the_flush(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

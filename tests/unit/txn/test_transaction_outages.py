@@ -87,7 +87,7 @@ class Processes:
         return self.clock.monotonic() - began
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("kind", [FAIL, HANG])
 @pytest.mark.parametrize("leases", LENGTHS)

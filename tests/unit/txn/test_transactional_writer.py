@@ -354,6 +354,7 @@ def test_threads_share_one_writer() -> None:
             assert mine == [b"%d %02d" % (name, n) for n in range(12)]
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_cannot_use_the_writer_and_may_close_it(world: World) -> None:
     writer = TransactionalWriter(world.stream, "w")

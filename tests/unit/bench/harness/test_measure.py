@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from bench.harness.measure import interleave, percentile, ratio
 
 
+@pytest.mark.medium
 def test_sides_take_turns_and_change_the_order() -> None:
     calls: list[str] = []
 

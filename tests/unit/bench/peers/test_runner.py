@@ -62,6 +62,7 @@ def run_of(place: Place, *peers: type[Peer], rounds: int = 1) -> runner.Run:
     return run
 
 
+@pytest.mark.medium
 def test_peers_take_turns_and_every_other_round_is_reversed(place: Place) -> None:
     turns: list[str] = []
 
@@ -84,6 +85,7 @@ def test_peers_take_turns_and_every_other_round_is_reversed(place: Place) -> Non
     ]
 
 
+@pytest.mark.medium
 def test_failed_measure_is_a_result_of_its_own_and_the_others_go_on(place: Place) -> None:
     def fails() -> Found:
         raise OSError("disk full")
@@ -95,6 +97,7 @@ def test_failed_measure_is_a_result_of_its_own_and_the_others_go_on(place: Place
     assert run.failures == ["broken: append"]
 
 
+@pytest.mark.medium
 def test_peer_without_such_a_thing_says_why(place: Place) -> None:
     measured = peer_of("sound", lambda: {"p50": 1, "p99": 2})
     run = run_of(place, peer_of("other", dict, {"append": "it only reads"}), measured)
@@ -104,6 +107,7 @@ def test_peer_without_such_a_thing_says_why(place: Place) -> None:
     assert run.failures == []
 
 
+@pytest.mark.medium
 def test_peer_that_cannot_be_had_is_named_with_its_reason(place: Place) -> None:
     stopped: list[str] = []
 
@@ -120,6 +124,7 @@ def test_peer_that_cannot_be_had_is_named_with_its_reason(place: Place) -> None:
     assert stopped == ["missing"]
 
 
+@pytest.mark.medium
 def test_peer_that_does_not_start_is_a_failure_and_the_others_go_on(place: Place) -> None:
     class Broken(peer_of("broken", dict)):  # type: ignore[misc]
         def start(self) -> None:
@@ -139,7 +144,7 @@ def test_each_peer_measures_everything_or_says_why_not(peer: type[Peer]) -> None
     assert set(peer.cannot) <= set(BY_NAME)
 
 
-@pytest.mark.check
+@pytest.mark.extended
 def test_tiny_run_of_real_peers_without_spark_finds_every_figure(place: Place) -> None:
     run = runner.Run()
     peers = [PlainParquet(place), Ours(place)]

@@ -116,7 +116,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_process_does_not_fork_during_arrows_first_use() -> None:
     script = _FORK_AMID_FIRST_USE.replace("{wait}", "0.2")
@@ -141,6 +141,7 @@ first.result()
 """
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_child_that_was_forked_during_its_parents_first_commit_writes(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
@@ -208,7 +209,7 @@ print(before, os.waitpid(child, 0)[1])
 """
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_process_ends_its_first_allocation_before_it_forks() -> None:
     """Else a child waits for ever if another thread of the parent was within it."""

@@ -504,7 +504,7 @@ def packed(store: MemoryStore, events: list[bytes], recorded: int, dictionary: b
     )
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("events", "recorded", "dictionary"),
     [
@@ -913,7 +913,7 @@ def test_delta_readers_see_the_same_events(tmp_path: Any) -> None:
         assert newest.fetchall() == [(299, NOW_US + 299, b"00000299")]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_no_flipped_bit_of_a_footer_ends_the_process_or_changes_an_event() -> None:
     """In a process of its own, because pyarrow aborts at some footers of several row groups."""
     context = multiprocessing.get_context("spawn")

@@ -61,6 +61,7 @@ def written(store: Any, batches: list[Any]) -> StagedChunk:
         return writer.close()
 
 
+@pytest.mark.medium
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.data())
 def test_any_batches_make_the_file_that_is_staged_at_once(
     sizes: list[int], data: st.DataObject

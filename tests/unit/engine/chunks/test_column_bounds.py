@@ -140,7 +140,7 @@ def test_zero_has_both_signs() -> None:
     assert chunk.columns[:2] == ('"c":-0.0', '"c":0.0')
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(st.lists(st.text(max_size=40) | st.text("\ud7ff\ue000" + HIGHEST, max_size=40), min_size=1))
 def test_every_text_lies_in_its_bounds_which_are_short(texts: list[str]) -> None:
     low, high, _ = of(pa.string(), *texts)

@@ -61,7 +61,7 @@ STORIES = SCHEMAS.flatmap(
 )
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(STORIES)
 def test_rows_of_any_schema_are_read_as_they_were_written(
     story: tuple[pa.Schema, list[dict[str, Any]]],

@@ -258,7 +258,7 @@ def test_age_counts_before_offset() -> None:
 # --- between ----------------------------------------------------------------------------------
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(st.data())
 def test_ranges_between_are_the_events_read_between(data: st.DataObject) -> None:
     stream, positions = data.draw(journeys())

@@ -41,6 +41,7 @@ BODIES = st.builds(
 )
 
 
+@pytest.mark.medium
 @given(BODIES, st.integers(0, 2**50))
 def test_commit_reads_back_as_it_was_encoded(body: Body, time_ms: int) -> None:
     data = body.encode("token", time_ms)

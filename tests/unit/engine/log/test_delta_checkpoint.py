@@ -177,6 +177,7 @@ def delta_rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
     )  # fmt: skip
 
 
+@pytest.mark.medium
 def test_delta_rs_reads_the_same_events_with_and_without_checkpoints(
     tmp_path: Path,
 ) -> None:

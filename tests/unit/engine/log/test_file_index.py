@@ -99,7 +99,7 @@ def act(log: Log, runtime: FakeRuntime, naive: Naive, action: str, a: int, b: in
         clean(log, runtime, max(newest.retention_mark, newest.version - b))
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(ACTIONS, QUERIES, st.booleans())
 def test_index_over_any_layers_finds_the_same_files_as_a_plain_replay(
     actions: list[tuple[str, int, int, int]], queries: list[tuple[int, int, int]], is_large: bool

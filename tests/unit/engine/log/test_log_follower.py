@@ -427,6 +427,7 @@ def test_commits_of_others_are_durable_before_they_are_shown() -> None:
 # ----------------------------------------------------------------- a follower that is far behind
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [Spy, RemoteSpy])
 def test_look_far_behind_costs_as_many_calls_after_ten_times_the_commits(kind: type[Spy]) -> None:
     costs = []

@@ -105,6 +105,7 @@ def waiting(stream: StreamLog) -> int:
     return len(stream.tail._waiters)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [Spy, Remote])
 def test_followers_of_one_process_make_the_calls_of_one(kind: type[Spy]) -> None:
     stream, other, spy = spied(kind)
@@ -393,6 +394,7 @@ def on_disk(path: Path) -> tuple[StreamLog, StreamLog, Spy]:
     return stream, other, spy
 
 
+@pytest.mark.medium
 def test_file_system_wakes_followers_so_that_polls_are_rare(tmp_path: Path) -> None:
     stream, other, spy = on_disk(tmp_path)
     with followers(stream, 1, 6) as found:
@@ -428,6 +430,7 @@ def test_commits_are_found_by_polls_if_the_file_system_reports_nothing(
     assert not stream.tail._trusts_reports
 
 
+@pytest.mark.medium
 def test_follower_of_a_disk_polls_rarely_from_the_start_and_ever_more_rarely(
     tmp_path: Path,
 ) -> None:

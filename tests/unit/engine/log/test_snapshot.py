@@ -126,6 +126,7 @@ class NotWalked(Mapping[str, str]):
         return len(self.domains)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "look",
     [

@@ -74,7 +74,7 @@ def opened(log: Log) -> Log:
 # --------------------------------------------------------------------------------- what they cost
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
     calls: dict[int, tuple[int, int]] = {}
@@ -98,7 +98,7 @@ def test_ids_cost_neither_an_append_nor_an_opening_a_call() -> None:
     assert many[1] <= few[1] + 10
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_bytes_that_a_commit_writes_do_not_grow_with_the_ids() -> None:
     """Of as many commits as there are between two state files: these are written once in them."""
     written: dict[int, float] = {}
@@ -195,7 +195,7 @@ def changed(log: Log, dice: random.Random, live: list[str]) -> None:
     put(log, "files", [event_add(live[-1], dice.randrange(2), version, 1)], removed)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("seed", range(sized(1, 15)))
 @pytest.mark.parametrize("damage", ["none", "hint", "torn", "lost", "last", "foreign", "state"])
@@ -358,7 +358,7 @@ def test_cleanup_deletes_the_parts_below_it_and_no_other() -> None:
     assert raise_marks(log, 45, 45)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_sweeps_of_a_large_state_write_no_more_checkpoints_than_its_commits_pay_for() -> None:
     checkpoints: dict[int, int] = {}
     for ids in (8, 12_800):
@@ -375,6 +375,7 @@ def test_sweeps_of_a_large_state_write_no_more_checkpoints_than_its_commits_pay_
     assert 2 * checkpoints[12_800] <= checkpoints[8]
 
 
+@pytest.mark.medium
 def test_check_says_that_a_part_is_torn_and_that_commits_after_it_are_lost() -> None:
     log = grown(table_log(memory(FakeRuntime())), 800, 10)
     key = part_key(log.path, max(log.reader.spans()))
@@ -407,7 +408,7 @@ def test_parts_that_follow_one_another_are_found_by_their_names() -> None:
     assert joined_spans(5, names) == []
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_background_maintenance_uses_the_state_that_its_process_knows() -> None:
     spy = Spy(memory(FakeRuntime()))
     log = table_log(spy)

@@ -362,7 +362,7 @@ def test_files_that_a_backup_pins_wait_for_the_end_of_its_pin() -> None:
     assert pending.from_ms == pinned_ms + DAY_MS
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_stream_that_is_truncated_all_the_time_gives_its_space_back_after_retain() -> None:
     """A commit and a truncation a second, a sweep each second: 20 s of grace, 30 s of retain."""
     table = Table()
@@ -411,7 +411,7 @@ def cost_of_a_sweep(live: int) -> tuple[int, int, int]:
     return len(table.store.calls), listed, table.store.count("get")
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_cost_of_a_sweep_does_not_depend_on_what_is_live() -> None:
     assert cost_of_a_sweep(500) == cost_of_a_sweep(5_000)
 

@@ -68,7 +68,7 @@ def reads(store: Spy) -> int:
     return sum(op.startswith("get") and "/_delta_log/" in key for op, key in store.calls)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_sweeps_of_a_busy_table_read_few_of_its_commits() -> None:
     store = Spy()
     log = grown(store, 4 * STATE_FILE_COMMITS + 40)
@@ -93,6 +93,7 @@ def test_complete_listing_without_a_record_reads_state_files_too() -> None:
     assert reads(store) < 100
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("seed", range(sized(2, 30)))
 def test_any_range_is_told_as_by_its_commits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,7 @@ def test_killed_sweep_is_finished_by_the_next() -> None:
     assert len(all_events(stream)) == 3
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_any_order_of_appends_sweeps_and_cleanups_keeps_every_event() -> None:
     source = random.Random(7)
     runtime = FakeRuntime()

@@ -185,6 +185,7 @@ def test_every_stream_is_looked_at_within_a_day(store: Spy) -> None:
     assert hints_of(store).due(BOTH, NOW + DUE_LATEST_MS) == {"t": BOTH}
 
 
+@pytest.mark.medium
 def test_streams_share_objects_and_those_that_are_gone_leave_them(store: Spy) -> None:
     names = [f"t{number}" for number in range(3 * DUE_SHARD_STREAMS)]
     hints = hints_of(store, *names)

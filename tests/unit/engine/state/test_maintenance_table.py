@@ -250,6 +250,7 @@ def race_in_process(root: str, start: Any, results: Any) -> None:
         start.wait()
 
 
+@pytest.mark.medium
 def test_one_of_several_processes_claims(tmp_path: Path) -> None:
     root = tmp_path / "root"
     StreamManager(root).create_scope("s")
@@ -375,7 +376,7 @@ def test_record_does_not_grow_with_runs_failures_and_scopes(
     assert set(record.entries()) == {"retention", "retention/kept"}
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_table_of_a_job_that_runs_each_minute_is_swept(
     record: MaintenanceTable, clock: FakeRuntime
 ) -> None:
@@ -533,7 +534,7 @@ def test_file_in_place_of_the_record_is_an_error_that_says_so(tmp_path: Path) ->
     assert (tmp_path / "_maintenance").read_text() == "notes"
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("keeps_running", [True, False])
 def test_log_does_not_grow_with_rounds_that_claim_all_kinds_first(
     clock: FakeRuntime, monkeypatch: pytest.MonkeyPatch, *, keeps_running: bool

@@ -96,7 +96,7 @@ def put_all(rows: Rows) -> Any:
     return lambda state: (TableChange("PUT", {**state.rows, **rows}), None)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_size_of_a_change_does_not_grow_with_the_table() -> None:
     sizes = []
     for count in (1_000, 10_000):
@@ -113,7 +113,7 @@ def test_size_of_a_change_does_not_grow_with_the_table() -> None:
     assert sizes[1] < 2 * sizes[0]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(3))
 def test_a_reader_that_follows_a_long_table_has_the_rows_that_a_new_one_reads(seed: int) -> None:
     store, chance = MemoryStore(), random.Random(seed)

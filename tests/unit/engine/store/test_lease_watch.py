@@ -124,6 +124,7 @@ def test_step_of_the_storages_clock_is_an_outage(
     assert (watch.outage_ended(LEASE) == -math.inf) is is_believed
 
 
+@pytest.mark.medium
 def test_a_watch_remembers_little_and_lives_as_long_as_its_store(watched: Watched) -> None:
     for _ in range(2_000):
         watched.call(pause=watched.clock.random() * 100)

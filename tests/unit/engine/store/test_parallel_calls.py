@@ -112,7 +112,7 @@ def test_calls_within_calls_use_a_bounded_number_of_threads() -> None:
         assert most == OBJECT_HELPERS + 1
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_child_of_a_process_whose_helpers_are_busy_has_its_own() -> None:
     busy, end = threading.Barrier(3), threading.Event()

@@ -173,7 +173,7 @@ def uploading(where: str, seconds: float) -> tuple[RetryingStore, Streaming]:
     return RetryingStore(lambda url, options: client, "memory://", {}, runtime=runtime), client
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("where", ["begin", "write", "end"])
 @pytest.mark.parametrize("size", [1_000, 20 << 20])
 def test_upload_is_sent_again_after_an_outage(where: str, size: int) -> None:
@@ -265,6 +265,7 @@ def test_memory_of_recent_chunks_is_an_option_of_the_store(monkeypatch: pytest.M
         open_store("s3://b/r")
 
 
+@pytest.mark.medium
 def test_environment_of_a_process_has_the_defaults_of_its_client() -> None:
     code = (
         "from pravega_spark.engine.store import open_store\n"

@@ -81,7 +81,7 @@ CALLS: list[tuple[str, tuple[Any, ...], bytes, Any]] = [
 ]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("call", "arguments", "whole", "result"), CALLS, ids=[each[0] for each in CALLS]
 )
@@ -159,6 +159,7 @@ def test_object_without_its_time_is_not_absent(wire: Wire) -> None:
             wire.store().modified_ms("a")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("call", "arguments"), [("list", ("",)), ("folders", ("",)), ("delete", (["a"],))]
 )

@@ -332,6 +332,7 @@ def test_botocore_goes_on_to_log_what_other_users_of_it_ask_of_a_supplier(
     assert [record.name for record in caplog.records] == ["botocore.credentials"]
 
 
+@pytest.mark.medium
 def test_supplier_of_keys_that_renews_them_late_is_waited_for(
     server: Server, with_profile: S3Store, tmp_path: Path
 ) -> None:
@@ -428,7 +429,7 @@ def test_upload_whose_end_fails_after_its_status_is_an_error(server: Server) -> 
     assert [method for method, _, _ in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("call", ["put_many", "get_many", "delete"])
 def test_requests_of_one_call_are_sent_at_the_same_time(server: Server, call: str) -> None:
     together = threading.Barrier(4)

@@ -319,6 +319,7 @@ EFFECTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("bucket", "options"), EFFECTS, ids=str)
 def test_option_has_an_effect(bucket: str, options: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile mine]\nregion = eu-west-3\n")

@@ -209,6 +209,7 @@ def test_commits_of_many_threads_name_durable_files_only(store: LocalStore, disk
         list(pool.map(commit, range(1, 100)))
 
 
+@pytest.mark.medium
 def test_a_forked_child_stages_files_of_its_own(store: LocalStore) -> None:
     stage(store, "parent")
     child = os.fork()

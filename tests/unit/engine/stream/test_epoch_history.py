@@ -159,6 +159,7 @@ def test_history_is_read_only_for_epochs_that_left_the_state(world: World) -> No
     assert untouched.history_reads() == 0
 
 
+@pytest.mark.medium
 def test_newest_files_of_a_long_history_suffice_for_its_newest_epochs() -> None:
     world = World()
     for _ in range(20):
@@ -190,7 +191,7 @@ def test_epochs_of_other_lives_are_left_out(world: World) -> None:
         first = found
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_history_of_an_earlier_life_is_not_read() -> None:
     world = World()
     for _ in range(20):
@@ -339,6 +340,7 @@ def test_segments_of_every_epoch_and_time_are_those_that_were_open(world: World)
         manager.segments(S, epoch=7)
 
 
+@pytest.mark.medium
 def test_neighbours_of_every_segment_are_those_of_the_epochs_beside_it(world: World) -> None:
     manager, layouts = world.manager, layouts_of(world)
     for before, layout, after in zip([(), *layouts], layouts, [*layouts[1:], ()], strict=False):

@@ -87,7 +87,7 @@ def small_file(version: int, rows: int, size: int = 1_000, order: int | None = N
     return Add(f"data/v{version}/{order}.parquet", {"record": "x"}, size, version, None, tags)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("most", [1, 30, 1_000])
 def test_files_grow_with_the_logarithm_of_the_appends(most: int) -> None:
@@ -266,6 +266,7 @@ def test_appends_and_sweeps_of_several_threads(past: Past) -> None:
     assert len(past.live()) < 32
 
 
+@pytest.mark.medium
 def test_damaged_and_lost_files_stay_as_they_are(past: Past) -> None:
     past.append(60)
     segments = in_order(a for a in past.live() if a.partition["record"] == "segment")

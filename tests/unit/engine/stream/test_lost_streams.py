@@ -220,6 +220,7 @@ with manager.create_writer("s/t") as writer:
 """
 
 
+@pytest.mark.medium
 def test_release_0_1_0_goes_on_in_the_life_that_was_drawn(tmp_path: Path) -> None:
     manager = StreamManager(tmp_path / "first")
     manager.create_scope("s")
@@ -233,6 +234,7 @@ def test_release_0_1_0_goes_on_in_the_life_that_was_drawn(tmp_path: Path) -> Non
     assert int(said[1]) > DRAWN
 
 
+@pytest.mark.medium
 def test_a_creator_of_release_0_1_0_that_stands_still_uses_the_stream(tmp_path: Path) -> None:
     StreamManager(tmp_path).create_scope("s")
     old = start_release("0.1.0", OLD_STANDS_STILL, tmp_path)

@@ -77,7 +77,7 @@ CALLS: dict[str, Callable[[StreamManager], object]] = {
 }
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("call", CALLS)
 def test_call_whose_head_is_truncated_looks_again(

@@ -42,7 +42,7 @@ def opened_again(count: int, most_bytes: int, size: Any, monkeypatch: pytest.Mon
     return opened / (5 * count)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize(("count", "most_share"), [(100, 0.0), (103, 0.3), (1_000, 1.0)])
 def test_a_scan_of_somewhat_more_streams_than_are_kept_opens_few_again(
     count: int, most_share: float, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +61,7 @@ def test_a_process_keeps_ten_thousand_small_streams_and_few_large_ones() -> None
     assert large.log.held_bytes >= 2 << 20
 
 
+@pytest.mark.medium
 def test_a_process_that_keeps_all_looks_with_one_call_each_and_a_dropped_one_is_collected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_process_that_keeps_all_looks_with_one_call_each_and_a_dropped_one_is_
     assert open_stream(store, "s/held") is held
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_a_dropped_stream_is_collected_whatever_was_done_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -162,6 +162,7 @@ def round_trips(fetched: list[int]) -> int:
     return sum(-(-files // OBJECT_CALLS) for files in fetched)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("count", "events"), [(15, 1), (17, 1), (70, 1), (400, 1), (70, 3), (100, 20), (6, 400)]
 )

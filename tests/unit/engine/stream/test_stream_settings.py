@@ -204,6 +204,7 @@ WITHOUT_FLAG = {"keep_completed of a run", "keep_records of a run", "keep_record
 SHORT = "2 hours"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", DECIDES)
 def test_root_the_stream_and_the_flag_decide_in_this_order(case: str) -> None:
     name, acts, long = DECIDES[case]

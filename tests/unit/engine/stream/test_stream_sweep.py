@@ -51,7 +51,7 @@ def test_version_at_a_time_is_the_newest_one_committed_by_then() -> None:
     assert VersionAges.read(stream.log).version_at(0) == 0
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_log_of_a_stream_that_is_written_and_swept_stays_bounded() -> None:
     runtime, stream = stream_of()
     kept = []
@@ -168,7 +168,7 @@ def files(log: Log) -> int:
     return len(log.store.list(f"{log.path}/data"))
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_log_and_rows_of_a_changing_table_stay_bounded() -> None:
     runtime = FakeRuntime()
     table = table_of(memory(runtime), runtime)

@@ -117,7 +117,7 @@ def check_promise(stream: StreamLog, time_us: int, cut: StreamCut) -> None:
         assert reader.distance(cut, view.tail) == (0, 0)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @given(STEPS, st.integers(0, 21))
 def test_cut_of_a_time_keeps_its_promise_and_moves_forward_only(
     steps: list[list[tuple[int, int]] | tuple[str, int]], time_us: int

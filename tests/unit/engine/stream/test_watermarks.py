@@ -81,7 +81,7 @@ def test_the_position_of_a_dropped_writer_stays_until_a_cut_has_it() -> None:
     assert advance(Bounds(10, 20), [left, mark("b", 11)]).unneeded == (left,)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_many_writers_that_left_cost_no_more_than_their_number() -> None:
     """If the cost grew with its square, this would take hours, and the timeout would end it."""
     marks = [mark(f"w{n}", n, alive=False) for n in range(100_000)]

@@ -58,7 +58,7 @@ def check_pointers(stream: StreamLog, batch: Batch) -> None:
         assert segment[at.offset] == (batch.keys[index], event)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.parametrize("segments", [1, 3, 300])
 def test_pointers_lead_to_the_events(segments: int) -> None:
     stream = make_stream(segments=segments)

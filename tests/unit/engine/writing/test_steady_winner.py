@@ -175,7 +175,7 @@ def test_owner_beside_slow_commits_seldom_looks_in_vain(calls: float, most: floa
     assert race.store.misses <= most * rounds
 
 
-@pytest.mark.check
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("jitter", [0.0, 0.1])
 @pytest.mark.parametrize("calls", [1.2, 1.4, 1.7])

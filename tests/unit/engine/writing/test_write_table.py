@@ -79,7 +79,7 @@ def check(stream: Any, pointers: Any, numbers: Any) -> None:
         assert found == (f"k{number % 7}", b"%d" % number)
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_large_table_goes_into_several_commits_and_its_pointers_lead_to_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -87,7 +87,7 @@ def test_many_idle_writers_use_a_few_threads_and_no_storage_call() -> None:
     assert calls == []
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_many_writers_with_a_few_events_use_as_many_threads_as_one_stream_may() -> None:
     stream = make_stream(runtime=SYSTEM)
     writers = [EventStreamWriter(stream) for _ in range(300)]
@@ -145,6 +145,7 @@ def test_threads_grow_up_to_the_second_limit_while_all_hang_and_end_when_idle() 
     until(lambda: hanging[0].done == 2)
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("few")
 def test_one_thread_guards_while_all_others_hang_whenever_threads_switch() -> None:
     interval = sys.getswitchinterval()

@@ -301,6 +301,7 @@ def test_function_gets_a_frame_without_rows_for_a_range_of_other_keys(
     assert rows == [0]
 
 
+@pytest.mark.medium
 def test_loop_goes_on_until_it_is_stopped(make: Make, copies: Copies) -> None:
     stream, stop = make(), threading.Event()
     fill(stream, 0, 5)

@@ -231,6 +231,7 @@ def test_process_that_ends_after_such_a_run_tries_once_more(
     assert ("the process ends, and has waited" in caplog.text) is not is_back
 
 
+@pytest.mark.medium
 def test_process_that_ends_acknowledges_what_is_pending_and_names_what_it_left(
     query: Callable[[int], Query],
     storage: Storage,

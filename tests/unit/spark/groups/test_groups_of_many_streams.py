@@ -62,6 +62,7 @@ def membership(root: str, names: tuple[str, ...]) -> QueryMembership:
     return QueryMembership(read_settings(given), "s/group")
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_group_of_a_query_is_created_over_many_streams_at_once(
@@ -80,6 +81,7 @@ def test_group_of_a_query_is_created_over_many_streams_at_once(
     assert sorted(group.stream_cuts()) == list(names)
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_query_that_joins_a_group_compares_where_both_began_in_many_streams_at_once(
@@ -116,6 +118,7 @@ def test_first_stream_by_name_of_which_a_query_skipped_events_is_named_and_it_le
             membership(root, names).check(start, None)
 
 
+@pytest.mark.medium
 @pytest.mark.long(slow=False)
 @pytest.mark.parametrize("count", [30, sized(100, 300)])
 def test_names_of_many_scopes_are_listed_at_once(root: str, process: Process, count: int) -> None:

@@ -75,6 +75,7 @@ def check(found: list[list[list[dict[str, Any]]]], scales: int) -> None:
     assert sorted(numbers) == list(range(EVENTS * (scales + 1)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("scales", [4, SCALES])
 @pytest.mark.parametrize("parts", [1, 7])
 def test_small_epochs_are_one_batch_in_the_order_of_each_key(
@@ -88,6 +89,7 @@ def test_small_epochs_are_one_batch_in_the_order_of_each_key(
     check(found, scales)
 
 
+@pytest.mark.medium
 def test_limits_of_a_batch_hold_across_epochs(root: str) -> None:
     scaled(root, SCALES)
     for options, most in (

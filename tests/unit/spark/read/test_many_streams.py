@@ -72,6 +72,7 @@ LOOKED_AT = {name: {"get": 1} for name in NAMES}
 """Of each stream the next commit, which is absent."""
 
 
+@pytest.mark.medium
 def test_load_and_the_plan_of_a_batch_ask_many_streams_at_once_and_each_once(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -94,6 +95,7 @@ def test_load_and_the_plan_of_a_batch_ask_many_streams_at_once_and_each_once(
     assert distant.asked() == OPENED
 
 
+@pytest.mark.medium
 def test_query_opens_each_stream_once_and_an_idle_look_asks_each_one_question(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -120,6 +122,7 @@ def test_query_opens_each_stream_once_and_an_idle_look_asks_each_one_question(
     assert list(at) == NAMES
 
 
+@pytest.mark.medium
 def test_watermark_asks_each_stream_that_holds_it_for_its_age_once_and_the_root_once(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -141,6 +144,7 @@ def test_watermark_asks_each_stream_that_holds_it_for_its_age_once_and_the_root_
     assert distant.asked() == {}
 
 
+@pytest.mark.medium
 def test_metadata_and_the_lag_of_a_query_or_a_group_are_of_many_streams_at_once(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -169,6 +173,7 @@ def test_metadata_and_the_lag_of_a_query_or_a_group_are_of_many_streams_at_once(
         assert [segment.stream for segment in group.lag().segments] == NAMES
 
 
+@pytest.mark.medium
 def test_error_names_the_first_stream_that_fails_and_the_next_look_goes_on(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -195,6 +200,7 @@ def test_error_names_the_first_stream_that_fails_and_the_next_look_goes_on(
             plan()
 
 
+@pytest.mark.medium
 def test_missing_streams_are_left_out_in_order_of_their_names(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -209,6 +215,7 @@ def test_missing_streams_are_left_out_in_order_of_their_names(
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
+@pytest.mark.medium
 def test_plan_sees_what_was_written_since_an_earlier_plan_of_the_process(
     root: str, process: Callable[[], Distant]
 ) -> None:
@@ -268,6 +275,7 @@ def test_only_a_look_after_one_that_found_nothing_rests(root: str) -> None:
     assert len(rests) == 1
 
 
+@pytest.mark.medium
 def test_query_reports_to_its_group_and_to_many_streams_at_once(
     root: str, process: Callable[[], Distant]
 ) -> None:

@@ -121,6 +121,7 @@ def by_key(found: list[dict[str, Any]]) -> dict[str, list[int]]:
     return made
 
 
+@pytest.mark.medium
 def test_small_segments_and_streams_share_tasks_but_never_below_min_partitions(root: str) -> None:
     wide = created(root, segments=100)
     write(wide, [(f"k{i % 300}", b"%d" % i) for i in range(600)])

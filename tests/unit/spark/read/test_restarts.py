@@ -237,6 +237,7 @@ print(json.dumps([end, found]))
 """
 
 
+@pytest.mark.medium
 def test_release_010_goes_on_from_offsets_of_this_one_and_the_other_way_round(
     root: str, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,6 +310,7 @@ def test_stream_that_was_left_and_deleted_is_dropped(root: str, query: Query) ->
     assert [*decode(query.batches[-1])] == ["s/a"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("lax", [{}, {"failondataloss": "false"}])
 @pytest.mark.parametrize("named", [{"subscribe": "s/a,s/b"}, {"subscribePattern": "s/.*"}])
 def test_root_that_is_an_empty_folder_for_one_run_is_an_error(
@@ -475,6 +477,7 @@ def back(root: str, elsewhere: Path) -> None:
     elsewhere.rename(root)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("made", "named", "lax"),
     [
@@ -566,6 +569,7 @@ def test_run_without_its_root_is_told_so(
             reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("parts", [{}, {"minpartitions": "9"}])
 def test_a_batch_that_release_010_planned_has_the_same_rows_here_and_the_other_way_round(
     root: str, query: Query, parts: dict[str, str]

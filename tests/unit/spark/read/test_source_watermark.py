@@ -69,6 +69,7 @@ def write(writer: EventStreamWriter, second: int | None = None) -> None:
         writer.note_time(second * 1_000).result()
 
 
+@pytest.mark.medium
 def test_stream_whose_only_writer_has_closed_holds_for_the_time_out_and_no_longer(
     root: str, manager: StreamManager
 ) -> None:

@@ -129,7 +129,7 @@ def test_replayed_batch_is_in_the_stream_once(
     assert read(tmp_path) == [*range(20), *range(100, 110)]
 
 
-@pytest.mark.check
+@pytest.mark.medium
 def test_driver_carries_out_the_transaction_that_a_dead_process_has_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

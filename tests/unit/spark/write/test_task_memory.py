@@ -80,6 +80,7 @@ def skewed(count: int, **more: str) -> Iterator[pa.RecordBatch]:
         yield sent({"routing_key": keys, "event": ["x" * EVENT] * ROWS, **columns})
 
 
+@pytest.mark.medium
 def test_a_rare_segment_does_not_keep_the_batches_of_its_events(tmp_path: Path) -> None:
     with small_limits():
         peaks = [
@@ -100,6 +101,7 @@ def test_columns_that_are_not_written_are_not_kept(tmp_path: Path) -> None:
     assert peak < 6_000_000, "of 30 MB"
 
 
+@pytest.mark.medium
 def test_streams_of_a_frame_do_not_keep_its_batches(tmp_path: Path) -> None:
     names = ["s/a"] * (ROWS - 1) + ["s/b"]
     StreamManager(tmp_path).create_scope("s")
@@ -113,6 +115,7 @@ def test_streams_of_a_frame_do_not_keep_its_batches(tmp_path: Path) -> None:
         assert peak_of(writer, batches) < 12_000_000, "of 40 MB"
 
 
+@pytest.mark.medium
 def test_many_segments_hold_what_one_may(tmp_path: Path) -> None:
     """Parts are small where segments are many; each counts with what it costs."""
     writer = batch_writer(tmp_path, numsegments="64")

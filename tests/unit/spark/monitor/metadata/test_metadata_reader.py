@@ -123,6 +123,7 @@ def test_groups_are_selected_by_scope_or_by_the_streams_they_read(
 LOAD = ("events_r2", "bytes_r20", "hot", "cold", "muted_until", "cooldown_until", "load_time")
 
 
+@pytest.mark.medium
 def test_segments_have_the_load_that_the_scaling_job_stored(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_named_stream_that_does_not_exist_is_an_error(manager: StreamManager) ->
             rows(manager, table, stream="s/typo")
 
 
+@pytest.mark.medium
 def test_lag_counts_the_last_heartbeat_of_a_reader_as_the_group_does(
     manager: StreamManager,
 ) -> None:
