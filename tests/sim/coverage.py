@@ -44,6 +44,8 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
 """What each verb has to end with at least once."""
 
 
+IN_SCENES = frozenset("12")
+"""The letters of programs that meet at one point by intent: which others they meet is not asked."""
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""
 MOST_PLAYS = 16
@@ -118,6 +120,8 @@ def asked(covered: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
         name, _, call = rest.partition(": ")
         if kind == "asked" and covered.get(f"shared {name}"):
             verb, _, letter = call.partition(" by ")
+            if letter in IN_SCENES:
+                continue
             found.setdefault(name, {}).setdefault(verb, Counter())[letter] += count
     return found
 

@@ -77,7 +77,16 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
-LETTERS = frozenset(_catalog(random.Random(0), "next"))
+def _scene(seed: int) -> dict[str, Maker]:
+    """Return what makes the two programs of a seed's scene, by their letters."""
+    scene = overtaken.SCENES[seed // _SCENES_APART % len(overtaken.SCENES)]
+    return {
+        "1": lambda: overtaken.slow_one(scene),
+        "2": lambda: overtaken.fast_one(scene),
+    }
+
+
+LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0)})
 
 
 def play(world: World) -> None:
@@ -87,12 +96,7 @@ def play(world: World) -> None:
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
-        scene = overtaken.SCENES[world.plan.seed // _SCENES_APART % len(overtaken.SCENES)]
-        catalog |= {
-            "1": lambda: overtaken.slow_one(scene),
-            "2": lambda: overtaken.fast_one(scene),
-        }
-        names = ["1", "2"]
+        names = list(_scene(world.plan.seed))
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
@@ -102,6 +106,7 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
+    catalog |= _scene(world.plan.seed)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
