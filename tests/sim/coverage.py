@@ -48,7 +48,7 @@ IN_SCENES = frozenset("12")
 """The letters of programs that meet at one point by intent: which others they meet is not asked."""
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""
-MOST_PLAYS = 16
+MOST_PLAYS = 32
 """How often a long run plays programs that may have a missing pair in flight."""
 NOT_REACHED: Mapping[str, str] = {
     "failpoint cleanup.delete": "behind a checkpoint: tests/unit/engine/log/test_log_cleanup.py",
