@@ -120,8 +120,13 @@ class Prefix:
         return MeteredStore(open_store(url, **_options(url)), self._meter, is_free=True)
 
     def left(self) -> list[LeftFolder]:
-        """Return the folders of other runs, killed ones and such as are under way."""
-        return [self._look(name) for name in self._folders if _NAMED.fullmatch(name)]
+        """Return the folders of other runs, killed ones and such as are under way.
+
+        One without an object is none: some S3 servers go on listing it, and a run that begins makes
+        its folder before its mark.
+        """
+        found = (self._look(name) for name in self._folders if _NAMED.fullmatch(name))
+        return [left for left in found if left.objects]
 
     def _look(self, name: str) -> LeftFolder:
         url = _below(self.url, name)

@@ -75,8 +75,8 @@ def run(prefix: Prefix, name: str, plan: Plan, meter: Meter, say: Say) -> Report
         with _added_to(error):
             _remove(folder, say)
         raise
-    except BaseException:
-        _remove(folder, say)
+    except BaseException as error:
+        _remove(folder, say, is_interrupted=isinstance(error, KeyboardInterrupt))
         raise
     report.stopped_by = meter.stopped_by
     report.removed = _remove(folder, say)
@@ -84,19 +84,23 @@ def run(prefix: Prefix, name: str, plan: Plan, meter: Meter, say: Say) -> Report
     return report
 
 
-def _remove(folder: RunFolder, say: Say) -> int:
+def _remove(folder: RunFolder, say: Say, *, is_interrupted: bool = False) -> int:
+    """Remove the folder; a first interrupt that comes meanwhile is raised once that is done."""
     try:
         say("removing what was written")
         return folder.remove()
+    except KeyboardInterrupt:
+        if is_interrupted:
+            say(f"{folder.url} is not removed; the next run names the command that removes it.")
+        else:
+            _remove(folder, say, is_interrupted=True)
+        raise
     except (PravegaSparkError, OSError) as error:
         raise StoreError(
             f"{folder.url} is not removed: {error} Mend that; the next run names the command that "
             "removes it.",
             url=folder.url,
         ) from error
-    except BaseException:
-        say(f"{folder.url} is not removed; the next run names the command that removes it.")
-        raise
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentTypeError
 
 
@@ -10,4 +11,12 @@ def at_least_one(text: str) -> int:
     number = int(text)
     if number < 1:
         raise ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """Return a finite number above 0: a type for argparse."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise ArgumentTypeError(f"must be a number above 0, got {text}")
     return number

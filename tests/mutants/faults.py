@@ -135,9 +135,9 @@ ENGINE = (
     ),
     Fault(
         "no file is deleted that a retained version names",
-        "engine/log/sweep.py",
-        "record.removed_after(log, mark)",
-        "record.removed_after(log, mark + 1)",
+        "engine/log/sweep_record.py",
+        "            if version > mark\n",
+        "            if version > mark + 1\n",
         ("unit/engine/log/test_unreferenced_files.py",),
     ),
     Fault(
@@ -928,9 +928,16 @@ NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
     "an assertion of the package ends whoever meets it, before a history has it": (
         "one reader of a group reads a segment",
         "a scale leaves no keys without a segment",
+        "no event enters a segment after its seal",
     ),
     "a second check, at the commit of a scale, holds it, too": (
         "automatic scaling leaves the minimum of segments",
+    ),
+    "a second check, before the chunks of a range are read, holds it, too": (
+        "only neighbours are merged",
+    ),
+    "only the release before needs what is kept: this one reads a fold without it": (
+        "a truncation keeps the segments that the fold of a table names",
     ),
     "only other Delta readers see the rows of removed keys: the package passes over them": (
         "a fold brings no removed key back",

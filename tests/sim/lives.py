@@ -151,6 +151,19 @@ class Life(ABC):
         whether it will be."""
         return False
 
+    def stop_at(self, failpoint: str) -> bool:
+        """Perhaps stop the process when it comes to a failpoint, until another one has it go on, or
+        some minutes have passed; return whether it will be."""
+        return False
+
+    def meanwhile(self, failpoint: str) -> bool:
+        """Wait a minute for another process to stop at a failpoint; return whether it has."""
+        return False
+
+    def go_on(self, failpoint: str) -> bool:
+        """Let the process go on that has stopped at a failpoint; return whether one had."""
+        return False
+
     def call(
         self,
         operation: str,

@@ -119,9 +119,10 @@ class Process:
         """Stop all of its threads for a time, as SIGSTOP or a long collection of garbage does."""
         if not self.is_paused and self.alive:
             self.is_paused = True
-            self.scheduler.after(ns, self._go_on)
+            self.scheduler.after(ns, self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """End a pause."""
         self.is_paused = False
         held, self._held = self._held, []
         self.scheduler.resume(held)

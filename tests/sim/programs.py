@@ -62,6 +62,20 @@ class SimulatedLife(Life):
     def pause_soon(self) -> bool:
         return self.world.pause_soon(self.process)
 
+    def stop_at(self, failpoint: str) -> bool:
+        return self.world.stop_at(self.process, failpoint)
+
+    def meanwhile(self, failpoint: str) -> bool:
+        until = self.now() + 60 * 1_000_000_000
+        while not self.world.has_stopped(failpoint):
+            if self.now() > until:
+                return False
+            self.wait(0.1)
+        return True
+
+    def go_on(self, failpoint: str) -> bool:
+        return self.world.go_on(failpoint)
+
 
 class Stops(BaseException):
     """A process ends in order, between two calls, before its program has come to its end."""

@@ -306,6 +306,16 @@ def retention_forgets_the_slower_of_two_subscribers(story: Story, bad: bool) -> 
     story.ok("retain", {"0": 2}, stream="s")
 
 
+@breaks("heads", "a round of retention decides again where somebody has subscribed")
+def retention_is_refused_for_who_came_after_its_decision(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0})
+    if bad:
+        story.fail("retain", "HeldBySubscriber", stream="s")
+    else:
+        story.ok("retain", {"0": 0}, stream="s")
+
+
 # ------------------------------------------------------------------------------ reader groups
 
 

@@ -77,7 +77,7 @@ def test_two_verbs_of_a_shared_object_are_wanted_together() -> None:
     wanted = ["pair s/t: release & release", "pair s/t: release & write", "pair s/t: write & write"]
     assert coverage.wanted_pairs(run.coverage) == wanted
     assert set(wanted) <= set(coverage.missing(run.coverage))
-    assert coverage.programs_of("pair s/t: release & write", run.coverage) == "nqqnn"
+    assert coverage.programs_of("pair s/t: release & write", run.coverage) == "nqqqnnn"
     assert coverage.programs_of("fault kill", run.coverage) == ""
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.sim.programs import Program
 
 AUDITOR = "audit"
+_LONGEST_STOP_NS = 200 * 1_000_000_000
+"""After so long a process goes on that has stopped for another one."""
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
@@ -75,6 +77,10 @@ class World:
         """Failpoints or calls until one kills its process."""
         self._pausing: dict[str, int] = {}
         """Calls of a process until it stops for a while."""
+        self._stopping: dict[str, str] = {}
+        """The failpoint at which a process stops until another one lets it go on."""
+        self._stopped: dict[str, Process] = {}
+        """By failpoint the process that has stopped there."""
         *others, self._last_copy = copies
         self._copies = iter(others)
         self._pids = itertools.count(50_000_001)
@@ -158,6 +164,8 @@ class World:
                 self.coverage[f"killed at {name}"] += 1
                 process.kill()
                 self.scheduler.step_aside()
+            if self._stopping.get(process.name) == name:
+                self._stop(process, name)
             self.scheduler.maybe(self.scheduler.pace.at_failpoints)
 
         return reached
@@ -174,6 +182,7 @@ class World:
         self.bucket.refuse_nothing()
         self._deadly.clear()
         self._pausing.clear()
+        self._stopping.clear()
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
@@ -221,6 +230,32 @@ class World:
         if self.plan.failing is not None or not self.has(f"pause {process.name} amid its work"):
             return False
         self._pausing[process.name] = self.source.randint(1, 8)
+        return True
+
+    def stop_at(self, process: Process, failpoint: str) -> bool:
+        """Stop a process when it comes to a failpoint, unless the seed plays without that."""
+        part = f"stop {process.name} at {failpoint}"
+        if self.plan.failing is not None or not self.has(part):
+            return False
+        self._stopping[process.name] = failpoint
+        return True
+
+    def _stop(self, process: Process, failpoint: str) -> None:
+        del self._stopping[process.name]
+        self._stopped[failpoint] = process
+        process.pause(_LONGEST_STOP_NS)
+        self.scheduler.step_aside()
+
+    def has_stopped(self, failpoint: str) -> bool:
+        """Return whether a process has stopped at a failpoint, and has not gone on."""
+        process = self._stopped.get(failpoint)
+        return process is not None and process.alive and process.is_paused
+
+    def go_on(self, failpoint: str) -> bool:
+        """Let the process go on that has stopped at a failpoint; return whether one had."""
+        if not self.has_stopped(failpoint):
+            return False
+        self._stopped.pop(failpoint).go_on()
         return True
 
     def _pauses(self, process: Process) -> None:

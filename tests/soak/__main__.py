@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from tests.harness.arguments import above_zero, at_least_one
 from tests.soak import records
 from tests.soak.rounds import AUDITOR, CAST, SPARK
 from tests.soak.running import Outcome, Run
@@ -23,10 +24,12 @@ NAMES = {"disk": "processes on a local disk", "s3": "processes on S3"}
 def main() -> int:
     """Run it; return 1 if a promise was broken, something grew, or a process failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long (1)")
+    parser.add_argument(
+        "--minutes", type=above_zero, default=1.0, help="how long, and to the round's end (1)"
+    )
     parser.add_argument("--storage", choices=sorted(STORAGES), default="disk", help="(disk)")
     parser.add_argument("--seed", type=int, help="decides programs and faults, not their times")
-    parser.add_argument("--size", type=int, default=10, help="how much a round does (10)")
+    parser.add_argument("--size", type=at_least_one, default=10, help="how much a round does (10)")
     parser.add_argument("--cast", nargs="+", choices=list(CAST), default=list(CAST), help="(all)")
     parser.add_argument("--save", type=Path, help="a folder for the histories, compressed")
     given, commit = records.parsed(parser)
@@ -37,7 +40,11 @@ def main() -> int:
     cast = [name for name in CAST if name in (AUDITOR, *given.cast)]
     say = partial(print, flush=True)
     run = Run(folder, given.storage, seed, given.size, cast, given.save, say)
-    outcome = run.run(given.minutes)
+    try:
+        outcome = run.run(given.minutes)
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     _show(outcome)
     if commit:
         without = "" if SPARK in cast else ", without Spark"

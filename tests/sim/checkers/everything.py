@@ -31,9 +31,9 @@ from tests.sim.recorded import Recorded, calls_of
 CHECKERS: Mapping[str, Callable[[Sequence[Recorded]], None]] = {
     module.__name__.rpartition(".")[2]: module.check
     for module in (
-        *(refused, once, presence, order, batches, transactions, joint),
+        *(damage, refused, once, presence, order, batches, transactions, joint),
         *(readers, checkpoints, heads, key_values, conditions, fencing, watermarks, states),
-        *(seals, byte_streams, copies, damage),
+        *(seals, byte_streams, copies),
         linearizable,
     )
 }

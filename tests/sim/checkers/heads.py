@@ -16,6 +16,11 @@ def check(calls: Sequence[Recorded]) -> None:
     A subscriber holds from its ``subscribe`` on, until somebody begins to unsubscribe it. A round
     of ``retain`` may go up to the furthest cut that it may have released by the round's end.
     """
+    for call in of(calls, "retain"):
+        if call.error == "HeldBySubscriber":
+            raise Violation(
+                "a round of retention decides again where somebody has subscribed", f"{call}"
+            )
     for name, stream in streams_of(calls).items():
         _never_back(stream)
         _releases(calls, stream)

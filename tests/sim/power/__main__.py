@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--disks", type=at_least_one, default=60, help="how many disks (60)")
     parser.add_argument("--recordings", type=at_least_one, default=5, help="how many runs (5)")
     given, commit = records.parsed(parser)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the folder is removed, too
     logging.disable(logging.ERROR)  # what was not acknowledged may be gone, and is told of
     smaller_large_events(pytest.MonkeyPatch())
     began, done, broken = time.monotonic(), Counter[str](), []

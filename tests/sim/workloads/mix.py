@@ -16,6 +16,7 @@ from tests.sim.workloads import (
     event_times,
     groups,
     layouts,
+    overtaken,
     quiet,
     retention,
     sealing,
@@ -39,6 +40,8 @@ _TOGETHER = (
 )
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
+_SCENES_APART = 15
+"""Of so many seeds one plays a scene of two processes."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -74,7 +77,16 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
-LETTERS = frozenset(_catalog(random.Random(0), "next"))
+def _scene(seed: int) -> dict[str, Maker]:
+    """Return what makes the two programs of a seed's scene, by their letters."""
+    scene = overtaken.SCENES[seed // _SCENES_APART % len(overtaken.SCENES)]
+    return {
+        "1": lambda: overtaken.slow_one(scene),
+        "2": lambda: overtaken.fast_one(scene),
+    }
+
+
+LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0)})
 
 
 def play(world: World) -> None:
@@ -83,7 +95,9 @@ def play(world: World) -> None:
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
-    if draw.random() < 0.6:
+    if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
+        names = list(_scene(world.plan.seed))
+    elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
         first = draw.choice(("n", "w", "t", "k"))
@@ -92,6 +106,7 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
+    catalog |= _scene(world.plan.seed)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
