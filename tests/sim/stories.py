@@ -102,11 +102,21 @@ class Story(History):
     def put(self, version: int, by: str = "p", **changes: str | None) -> None:
         """Acknowledge an update; each key is a segment of its own."""
         keys = [{"key": key, "value": value} for key, value in changes.items()]
-        self.ok("update", [[0, version]] * len(keys), by=by, table="t", changes=keys)
+        versions = [_version_of(key, version) for key in changes]
+        self.ok("update", versions, by=by, table="t", changes=keys)
 
     def get(
         self, found: Mapping[str, tuple[str, int] | None], by: str = "p", *, fresh: bool = True
     ) -> None:
         """Get keys; an entry is its value and version."""
-        values = [None if pair is None else [pair[0], [0, pair[1]]] for pair in found.values()]
+        values = [pair and [pair[0], _version_of(key, pair[1])] for key, pair in found.items()]
         self.ok("get", values, by=by, table="t", keys=list(found), fresh=fresh)
+
+    def scan(self, by: str = "p", **found: tuple[str, int]) -> None:
+        """Scan a table; an entry is its value and version."""
+        entries = {key: [value, _version_of(key, n)] for key, (value, n) in found.items()}
+        self.ok("scan", entries, by=by, table="t")
+
+
+def _version_of(key: str, number: int) -> list[int]:
+    return ["abc".index(key), number]

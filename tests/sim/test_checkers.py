@@ -622,11 +622,71 @@ def get_shows_a_part_of_an_update(story: Story, bad: bool) -> None:
     story.put(1, b="1")
     story.ok(
         "update",
-        [[0, 2], [0, 3]],
+        [[0, 2], [1, 3]],
         table="t",
         changes=[{"key": "a", "value": "2"}, {"key": "b", "value": "2"}],
     )
     story.get({"a": ("2", 2), "b": ("1", 1) if bad else ("2", 3)}, by="q", fresh=False)
+
+
+@breaks("key_values", "a version is of one key")
+def two_keys_have_one_version(story: Story, bad: bool) -> None:
+    for offset, key in enumerate(("a", "b")):
+        version = [0, 0 if bad else offset]
+        story.ok("update", [version], table="t", changes=[{"key": key, "value": "1"}])
+
+
+@breaks("key_values", "a get never goes back")
+def scan_lacks_what_its_process_has_put(story: Story, bad: bool) -> None:
+    story.put(0, a="1", by="q" if bad else "p")
+    story.scan(by="q")
+
+
+@breaks("key_values", "a get never goes back")
+def scan_lacks_what_its_process_has_put_after_a_removal(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(1, a=None)
+    if bad:
+        story.put(2, a="2")
+    story.scan()
+
+
+@breaks("key_values", "a get never goes back")
+def scan_lacks_what_its_process_has_seen(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.scan(by="q", a=("1", 0))
+    if not bad:
+        story.unknown("update", table="t", changes=[{"key": "a", "value": None}])
+    story.scan(by="q")
+
+
+@breaks("key_values", "a get never goes back")
+def removal_of_an_older_version_takes_a_newer_one(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(1, a="2")
+    removal = {"key": "a", "value": None, "expected": [0, 0 if bad else 1]}
+    story.unknown("update", table="t", changes=[removal])
+    story.scan()
+
+
+@breaks("key_values", "a get never goes back")
+def scan_shows_a_change_and_lacks_what_was_there_before_it(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    story.put(0, b="1")
+    story.scan(by="q", **({} if bad else {"a": ("1", 0)}), b=("1", 0))
+
+
+@breaks("key_values", "no reader sees a part of an update")
+def scan_shows_a_part_of_an_update(story: Story, bad: bool) -> None:
+    story.put(0, a="1", b="1")
+    story.scan(by="q", a=("1", 0), **({} if bad else {"b": ("1", 0)}))
+
+
+@breaks("key_values", "no reader sees a part of an update")
+def scan_shows_a_part_of_an_unknown_update(story: Story, bad: bool) -> None:
+    changes = [{"key": key, "value": "1"} for key in ("a", "b")]
+    story.unknown("update", table="t", changes=changes)
+    story.scan(by="q", a=("1", 0), **({} if bad else {"b": ("1", 0)}))
 
 
 # ---------------------------------------------------- conditions, fences, watermarks, states
@@ -889,7 +949,7 @@ def two_readers_see_two_unknown_updates_in_two_orders(story: Story, bad: bool) -
     first = story.begin("get", by="q", table="t", keys=["a", "b"], fresh=True)
     second = story.begin("get", by="r", table="t", keys=["a", "b"], fresh=True)
     first.ok([["1", [0, 0]], None])
-    second.ok([None, ["2", [0, 0]]] if bad else [["1", [0, 0]], ["2", [0, 0]]])
+    second.ok([None, ["2", [1, 0]]] if bad else [["1", [0, 0]], ["2", [1, 0]]])
 
 
 @breaks("linearizable", "calls have one order")
