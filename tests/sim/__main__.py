@@ -49,6 +49,8 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
     given, commit = records.parsed(parser)
+    if given.seed is None and (given.without or given.programs):
+        parser.error("--without and --programs are of one seed: give --seed, too")
     if given.records is not None:
         warm = Warm()
         for seed in given.records:
@@ -60,6 +62,9 @@ def main() -> int:
         result = Warm().run(Plan(given.seed, given.without, given.programs))
         sys.stdout.write(result.history)
         print(f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls")
+        for part in given.without:
+            if part not in result.left_out:
+                print(f"the seed has no part {part!r}: its parts are {', '.join(result.parts)}")
         failure = failure_of(result)
         print(failure or "it keeps every promise that the checkers know")
         return int(failure is not None)

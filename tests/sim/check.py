@@ -34,8 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check the histories that the arguments name."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.check", description=__doc__)
     parser.add_argument("histories", nargs="+", type=Path)
-    parser.add_argument("--pictures", help="a folder for Porcupine's pictures of what it refuses")
+    parser.add_argument(
+        "--pictures", type=Path, help="a folder for Porcupine's pictures of what it refuses"
+    )
     options = parser.parse_args(arguments)
+    if options.pictures:
+        try:
+            options.pictures.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"argument --pictures: {options.pictures}: {error.strerror}")
     wrong = 0
     whole = []
     """The histories that can be read."""
@@ -50,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             said, wrong = str(error), 1
         print(f"{path}: {said}")
     try:
-        more = ["-pictures", options.pictures] if options.pictures else []
+        more = ["-pictures", str(options.pictures)] if options.pictures else []
         reports = porcupine_runs.judged(whole, *more) if whole else []
     except porcupine_runs.NoPorcupine as missing:
         print(f"Porcupine did not look: {missing}")

@@ -71,6 +71,11 @@ def calls_of(text: str | Iterable[str]) -> list[Recorded]:
             if kind == "invoke":
                 if number in calls:
                     raise BadHistory(f"line {at}: call {number} began before")
+                if number != len(calls):
+                    raise BadHistory(
+                        f"line {at}: call {number} begins where call {len(calls)} is due: the "
+                        "numbers are from 0, in the order in which calls begin"
+                    )
                 calls[number] = Recorded(
                     number, line["process"], line["operation"], line["arguments"], at
                 )
@@ -94,9 +99,20 @@ def of(calls: Sequence[Recorded], *operations: str) -> list[Recorded]:
 
 def _object(at: int, text: str) -> dict[str, Any]:
     try:
-        line = json.loads(text)
+        line = json.loads(text, object_pairs_hook=_once)
     except ValueError as error:
         raise BadHistory(f"line {at} is no JSON: {error}") from None
+    except RecursionError:
+        raise BadHistory(f"line {at} has too many brackets in one another") from None
     if not isinstance(line, dict):
         raise BadHistory(f"line {at} is no JSON object")
     return line
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, which has each key once: JSON does not say which of two values counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found

@@ -45,6 +45,8 @@ class Result:
     """Those that it was told to play."""
     parts: list[str] = field(default_factory=list)
     """What the seed can be played without: programs, kinds of faults, single strikes."""
+    left_out: list[str] = field(default_factory=list)
+    """Of these what it was played without."""
     history: str = ""
     digest: str = ""
     failure: str = ""
@@ -124,6 +126,7 @@ class Warm:
         except BaseException:
             result.failure = traceback.format_exc()
         result.parts = [part for part in world.parts if part not in plan.without]
+        result.left_out = [part for part in world.parts if part in plan.without]
         result.history, result.digest = world.history.text(), world.digest
         result.steps, result.calls = world.scheduler.steps, world.calls
         result.simulated_seconds = world.scheduler.now / 1e9

@@ -63,6 +63,10 @@ def _anything(value: Any) -> bool:
     return True
 
 
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _maybe(shape: Shape) -> Shape:
     return lambda value: value is None or shape(value)
 
@@ -163,7 +167,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "stream_cuts": (_GROUP, _CUTS),
     "reset": ({**_GROUP, "to": _CUTS}, _anything),
     "update": ({**_TABLE, "changes": _list(_object(key=_text, value=_anything))}, _list(_POSITION)),
-    "get": ({**_TABLE, "keys": _list(_text), "fresh": _anything}, _list(_maybe(_ENTRY))),
+    "get": ({**_TABLE, "keys": _list(_text), "fresh": _flag}, _list(_maybe(_ENTRY))),
     "scan": (_TABLE, _map(_ENTRY)),
     "fence": ({**_STREAM, "token": _text}, _anything),
     "fencing_token": (_STREAM, _maybe(_text)),

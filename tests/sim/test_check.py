@@ -52,6 +52,31 @@ def test_command_names_what_a_history_breaks(
     assert "broken: line 1 is not" in capsys.readouterr().out
 
 
+@pytest.mark.medium
+def test_folder_of_pictures_is_made(tmp_path: Path) -> None:
+    try:
+        porcupine_runs.program()
+    except porcupine_runs.NoPorcupine as missing:
+        pytest.skip(str(missing))
+    broken = Story()
+    broken.ok("fence", stream="s", token="one")
+    broken.ok("fencing_token", "two", stream="s")
+    broken.save(tmp_path / "broken")
+    folder = tmp_path / "new" / "pictures"
+    assert check.main([str(tmp_path / "broken"), "--pictures", str(folder)]) == 1
+    assert list(folder.glob("broken*.html"))
+
+
+def test_pictures_into_a_file_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Story().save(tmp_path / "file")
+    with pytest.raises(SystemExit) as refused:
+        check.main([str(tmp_path / "file"), "--pictures", str(tmp_path / "file")])
+    assert refused.value.code == 2
+    assert "argument --pictures: " in capsys.readouterr().err
+
+
 def test_histories_of_a_run_are_judged_and_summed_up(porcupine: str) -> None:
     kept, broken = Story(), Story()
     for story, told in ((kept, "one"), (broken, "two")):
@@ -73,6 +98,12 @@ WRITE = (
 )
 
 
+GET = (
+    '{"arguments":{"fresh":true,"keys":["a"],"table":"t"},'
+    '"call":0,"operation":"get","process":"p","step":1,"type":"invoke"}'
+)
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
@@ -86,6 +117,13 @@ WRITE = (
         ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":"x"}'), "line 3: write cannot"),
         ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":[]}'), "line 3: write cannot"),
         ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok"}'), "line 3: write cannot"),
+        ((HEAD, WRITE.replace('"call":0', '"call":7')), "line 2: call 7 begins where call 0"),
+        (
+            (HEAD, WRITE.replace('"step":1', '"step":1,"step":1')),
+            "line 2 is no JSON: the key 'step'",
+        ),
+        ((HEAD, "[" * 100_000), "line 2 has too many brackets"),
+        ((HEAD, GET.replace("true", '"yes"')), "line 2: get cannot have 'fresh' 'yes'"),
     ],
 )
 def test_line_that_no_checker_can_read_is_named(

@@ -53,6 +53,17 @@ def test_program_that_does_not_exist_is_refused(
     assert "no program is called '!': the letters are B" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [["--without", "disk"], ["--programs", "n"]])
+def test_option_of_one_seed_is_refused_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["command", *options])
+    with pytest.raises(SystemExit) as refused:
+        sim.main()
+    assert refused.value.code == 2
+    assert "give --seed, too" in capsys.readouterr().err
+
+
 def test_seed_that_failed_with_given_programs_is_played_again_with_them() -> None:
     failed = Result(3, "nn", parts=["disk"], failure="it broke")
     assert "again, with its history: python -m tests.sim --seed 3 --programs nn" in str(
