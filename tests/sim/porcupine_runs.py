@@ -53,7 +53,7 @@ def judged(paths: Iterable[Path], *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def judged_texts(histories: Mapping[str, str]) -> tuple[list[str], str]:
+def judged_texts(histories: Mapping[str, str], *options: str) -> tuple[list[str], str]:
     """Judge histories by their names; return a line for each that is refused, and a summary."""
     if not histories:
         return [], "Porcupine has no history to judge"
@@ -64,7 +64,7 @@ def judged_texts(histories: Mapping[str, str]) -> tuple[list[str], str]:
             paths[str(path)] = name
             path.write_text(text)
         try:
-            reports = judged(map(Path, paths))
+            reports = judged(map(Path, paths), *options)
         except NoPorcupine as missing:
             return [], f"Porcupine did not look: {missing}"
     objects = [one for report in reports for one in report["objects"]]

@@ -71,7 +71,7 @@ def _judged(root: str, path: Path, seed: int, places: int, **reached: str) -> No
     except Violation as violation:
         where = f"FIRST_UPGRADE={seed}, its history {kept}: {violation}"
         raise Violation(violation.promise, where) from violation
-    refused, _ = porcupine_runs.judged_texts({f"upgrade {seed}": text})
+    refused, _ = porcupine_runs.judged_texts({f"upgrade {seed}": text}, "-limit", "10m")
     assert refused == []
     calls = calls_of(text)
     assert [str(call) for call in calls if call.error not in {None, *EXPECTED}] == []
