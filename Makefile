@@ -98,7 +98,7 @@ mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the 
 model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: about five minutes
 	$(BIN)/python docs/model/check.py
 
-sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: about two minutes for 300
+sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: about three and a half minutes for 300
 	$(BIN)/python -m tests.sim --seeds $(SEEDS) --first $(FIRST) --workers $(WORKERS) --save build/sim $(ARGS)
 
 soak: $(INSTALLED) $(JAR) ## real processes and Spark that are killed, on a disk (ARGS="--storage s3" for a server behind failing proxies), for MINUTES=10; checks their histories, and that nothing grows
