@@ -678,7 +678,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space is left (ENOSPC, EDQUOT): free some and call again. This call committed nothing."""
+    """No space is left (ENOSPC, EDQUOT): free some and call again.
+
+    A call of one commit, such as a write or an update, has committed nothing. One of several, such
+    as a deletion, goes on where it was when it is called again.
+    """
 
 
 class StoreReadOnly(StoreError):

@@ -47,7 +47,7 @@ logger = own_logger(__name__)
 def told_as_decided(name: str) -> Iterator[None]:
     """Raise StoreError where storage takes no more writes, of a transaction that is decided.
 
-    StoreFull says that its call committed nothing.
+    Of StoreFull a caller would believe that nothing is committed.
     """
     try:
         yield

@@ -69,7 +69,9 @@ def test_full_disk_is_an_error_that_leaves_nothing_behind(small_disk: Path) -> N
     store = open_store(small_disk / "root")
     store.put("log/1", b"kept")
     for put in (store.put_if_absent, store.put):
-        with pytest.raises(StoreFull, match=r"log/2: No space left.*committed nothing"):
+        with pytest.raises(
+            StoreFull, match=r"log/2: No space left.*nothing that needs it is committed"
+        ):
             put("log/2", b"x" * (2 << 20))
         with pytest.raises(StoreFull):
             put("log/1" if put == store.put else "log/3", b"x" * (2 << 20))

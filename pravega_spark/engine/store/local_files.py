@@ -293,7 +293,8 @@ def refusal(error: OSError, path: str) -> StoreError:
         )
     if error.errno in _FULL:
         return StoreFull(
-            f"{path}: {reason}; this call committed nothing. Free some space and try again.",
+            f"{path}: {reason}. It was not written, and nothing that needs it is committed. Free "
+            "some space and try again.",
             url=path,
         )
     if error.errno in _READ_ONLY:

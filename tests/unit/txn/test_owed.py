@@ -110,7 +110,7 @@ def test_commit_whose_log_is_out_of_reach_becomes_visible_when_it_is_back(world:
 
 
 def told_that_it_is_committed(kind: type[StoreError], commit: Callable[[], None]) -> None:
-    """A caller of StoreFull may write the events again: its call has committed nothing."""
+    """Who gets StoreFull may write the events again, since nothing of them is committed."""
     with pytest.raises(StoreError, match=r"is committed, and not visible yet.*no space") as told:
         commit()
     assert not isinstance(told.value, kind)
