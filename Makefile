@@ -71,7 +71,7 @@ test: setup ## lint, then the tests (ARGS="-k name" to choose) but for the exten
 	@$(MAKE) --no-print-directory heavy
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/light.xml $(REPORTS)/heavy.xml
 
-extended: setup classes ## the tests that start a JVM, a cluster, a browser or a fleet of their own, or wait in real time: about a quarter of an hour
+extended: setup classes ## the tests that need an S3 server, a browser, another engine, a JVM, cluster or fleet of their own, or real time: about twenty minutes
 	@mkdir -p $(REPORTS)
 	$(HEAVY) -m extended --junitxml $(REPORTS)/extended.xml $(ARGS)
 	@$(BIN)/python -m tests.harness.skipped_tests $(REPORTS)/extended.xml

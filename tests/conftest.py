@@ -42,7 +42,10 @@ settings.load_profile("pravega_spark")
 
 _TESTS = Path(__file__).parent
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
-_NOT_QUICK = ("extended", "medium", "s3", "slow", "spark")
+_HEAVY = ("s3", "slow", "spark")
+_NOT_QUICK = ("extended", "medium", *_HEAVY)
+_EXTENDED = {"faults", "openness"}
+"""Folders of which what needs a JVM, or is slow, is extended."""
 _COVERED = ("unit", "contract")
 _NOT_MEASURED = {"bench", "jobs", "spark"}
 """Folders of the tests of what is not measured (pyproject.toml)."""
@@ -63,7 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         for name in {"s3", "spark"} & fixtures:
             item.add_marker(name)
-        if "tab" in fixtures:  # of a browser
+        is_heavy = any(map(item.get_closest_marker, _HEAVY))
+        needs_server = "tab" in fixtures or item.get_closest_marker("s3")  # a browser's tab
+        if needs_server or (is_heavy and _room(item.path) in _EXTENDED):
             item.add_marker("extended")
         if not (long or _ON_FILES & fixtures or any(map(item.get_closest_marker, _NOT_QUICK))):
             item.add_marker("quick")
@@ -75,6 +80,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("no_cover")
         if IS_LONG and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS), append=False)
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(_TESTS).parts[0]
 
 
 def _covers(path: Path) -> bool:
