@@ -44,7 +44,7 @@ _TESTS = Path(__file__).parent
 _ON_FILES = {"tmp_path", "tmp_path_factory"}
 _HEAVY = ("s3", "slow", "spark")
 _NOT_QUICK = ("extended", "medium", *_HEAVY)
-_EXTENDED = {"faults", "openness"}
+_EXTENDED = {"examples", "faults", "jobs", "openness"}
 """Folders of which what needs a JVM, or is slow, is extended."""
 _COVERED = ("unit", "contract")
 _NOT_MEASURED = {"bench", "jobs", "spark"}

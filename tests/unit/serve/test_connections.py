@@ -17,7 +17,7 @@ from pravega_spark.errors import InvalidOption
 from pravega_spark.serve.serve_options import MAX_VIEWERS, ConnectionLimits, ServeOptions
 from tests.harness.limited_server import LimitedServer, limited_server, request, rest
 
-pytestmark = [pytest.mark.medium, pytest.mark.versions]
+pytestmark = [pytest.mark.medium, pytest.mark.versions, pytest.mark.extended]
 
 SOON = 1.0
 """Seconds of a limit that a test waits for."""
