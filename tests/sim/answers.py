@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-_END, _NOT_REACHED, _ENDLESS = -1, -2, 1 << 62
+from tests.sim.checkers.layouts import ENDLESS
+
+_END, _NOT_REACHED = -1, -2
+"""The marks of a cut; the releases that histories are of have them at several places."""
 
 
 def cut_of(cut: Any) -> dict[str, int]:
     """Return a cut as histories have it: what lies before it in each segment that it names."""
     return {
-        str(segment): _ENDLESS if offset == _END else offset
+        str(segment): ENDLESS if offset == _END else offset
         for segment, offset in cut
         if offset != _NOT_REACHED
     }

@@ -5,32 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pravega_spark import EventPointer, KeyVersion, StreamCut, StreamManager, TablePut
+from pravega_spark import KeyVersion, StreamManager, TablePut
 from pravega_spark.errors import (
     CommitUnknown,
-    ConditionFailed,
-    FencingTokenMismatch,
     PravegaSparkError,
     StoreError,
 )
-from tests.sim.checkers.layouts import ENDLESS
+from tests.sim.answers import cut_of, position_of, told_by
 from tests.sim.history import Call, History
-
-_END, _NOT_REACHED = -1, -2
-"""The marks of a cut; this file also runs over releases that have them elsewhere."""
-
-
-def cut_of(cut: StreamCut) -> dict[str, int]:
-    """Return a cut as histories have it."""
-    return {
-        str(segment): ENDLESS if offset == _END else offset
-        for segment, offset in cut
-        if offset != _NOT_REACHED
-    }
-
-
-def position_of(pointer: EventPointer) -> list[Any]:
-    return [pointer.segment_id, pointer.offset]
 
 
 def version_of(version: KeyVersion) -> list[int]:
@@ -44,20 +26,10 @@ def text_of(data: bytes | Mapping[str, Any]) -> str:
 
 def ended(call: Call, error: PravegaSparkError) -> None:
     """Give a call that raised its outcome."""
-    if isinstance(error, ConditionFailed):
-        actual = error.actual
-        told: dict[str, Any] = {}
-        if isinstance(actual, StreamCut):
-            told = {"cut": cut_of(actual)}
-        elif isinstance(actual, EventPointer):
-            told = {"position": position_of(actual)}
-        call.failed(error, told or None)
-    elif isinstance(error, FencingTokenMismatch):
-        call.failed(error, {"token": error.newest_token})
-    elif isinstance(error, CommitUnknown | StoreError):
+    if isinstance(error, CommitUnknown | StoreError):
         call.unknown()
     else:
-        call.failed(error)
+        call.failed(error, told_by(error))
 
 
 def asked(

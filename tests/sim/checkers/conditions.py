@@ -45,19 +45,16 @@ def _of_number(calls: Sequence[Recorded], call: Recorded, expected: int) -> None
     A handle is known by its ``session``; without one at most as much is there as its writer tried.
     """
     given = call.arguments
+    of_writer = [
+        other
+        for other in of(calls, "write", "write_if", "open_writer")
+        if all(other.arguments[name] == given[name] for name in ("stream", "writer"))
+    ]
+    opened = of(of_writer, "open_writer")
     mine = [
         other
-        for other in of(calls, "write", "write_if")
-        if other.arguments["stream"] == given["stream"]
-        and other.arguments["writer"] == given["writer"]
-        and other.began < call.began
-        and other.may_have_happened
-    ]
-    opened = [
-        other
-        for other in of(calls, "open_writer")
-        if other.arguments["stream"] == given["stream"]
-        and other.arguments["writer"] == given["writer"]
+        for other in of(of_writer, "write", "write_if")
+        if other.began < call.began and other.may_have_happened
     ]
     session, least, most = given.get("session"), 0, sum(len(c.arguments["events"]) for c in mine)
     if session is not None:

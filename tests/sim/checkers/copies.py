@@ -59,8 +59,7 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
 def _in_order(stream: StreamHistory, read: Recorded) -> None:
     """It has each segment without a gap from its head on, and after those before it; its head is
     none that the stream never had."""
-    heads = [head for _, head in stream.heads]
-    heads += [call.arguments["cut"] for call in stream.truncations]
+    heads = stream.heads_until()
     lost = stream.layout.beyond(read.value["from"], heads, stream.places().values())
     if lost is not None and heads:
         raise Violation("a copy begins where its stream did", f"{lost} is before {read}")

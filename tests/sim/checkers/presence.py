@@ -46,10 +46,7 @@ def _as_asked(stream: StreamHistory, read: Read) -> None:
     """A read that was given cuts lies between them; it may begin later, at the head."""
     events = list(stream.places().values())
     start, end = (read.call.arguments.get(name) for name in ("from", "to"))
-    heads = [head for call, head in stream.heads if call.began < (read.call.ended or 0)]
-    heads += [
-        call.arguments["cut"] for call in stream.truncations if call.began < (read.call.ended or 0)
-    ]
+    heads = stream.heads_until(read.call.ended or 0)
     wrong = None
     if start is not None:
         wrong = stream.layout.beyond(start, [read.start], events)

@@ -97,6 +97,11 @@ class StreamHistory:
     """Those that were acknowledged."""
     layout: Layout = field(default_factory=Layout)
 
+    def heads_until(self, line: int | None = None) -> list[Cut]:
+        """Return the heads that calls saw or made that had begun before a line; by default all."""
+        known = [*self.heads, *((call, call.arguments["cut"]) for call in self.truncations)]
+        return [cut for call, cut in known if line is None or call.began < line]
+
     def seen(self) -> Iterator[Seen]:
         """Yield all that anybody got, reads first."""
         for read in self.reads:

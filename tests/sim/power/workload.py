@@ -19,8 +19,9 @@ from pravega_spark import ScalingPolicy, StreamConfiguration, StreamManager
 from pravega_spark.errors import PravegaSparkError
 from tests.harness.large_streams import lower_limits
 from tests.sim import large_events
+from tests.sim.answers import cut_of, position_of
 from tests.sim.history import SharedHistory
-from tests.sim.recording import Processes, cut_of, position_of, text_of
+from tests.sim.recording import Processes, text_of
 
 STREAM, OTHER, LARGE, BYTES, TABLE, GROUP = "s/t", "s/u", "s/large", "s/bytes", "s/k", "s/g"
 STREAMS = (STREAM, OTHER, LARGE, BYTES)

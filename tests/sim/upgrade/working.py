@@ -32,8 +32,9 @@ from pravega_spark import (
 from pravega_spark.cli import main
 from pravega_spark.errors import PravegaSparkError, ReinitializationRequired
 from tests.sim import large_events
+from tests.sim.answers import cut_of, position_of
 from tests.sim.history import SharedHistory
-from tests.sim.recording import Processes, cut_of, ended, position_of, text_of, version_of
+from tests.sim.recording import Processes, ended, text_of, version_of
 
 STREAM, OTHER, TYPED, SECRET, LARGE = "s/t", "s/u", "s/rows", "s/secret", "s/large"
 TEXTS = {LARGE: large_events.text_of}
