@@ -83,7 +83,7 @@ heavy:
 	$(HEAVY) -m 'not ($(LIGHT) or extended)' --junitxml $(REPORTS)/heavy.xml $(ARGS)
 
 # It doubles the cost of a test, so each line is measured in tests that cover it quickly (tests/conftest.py).
-coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor: about six minutes
+coverage: $(INSTALLED) ## measure which lines of the package the tests go through; fails below the floor: about five minutes
 	$(PYTEST) -m '$(LIGHT) and not no_cover' --cov --cov-report= $(ARGS)
 
 spark-versions: setup ## the contract of the tests on Spark 3.5, 4.0, 4.1, 4.2 and 4.3, and on the lowest versions of libraries; keeps records (ARGS="4.1" to choose): about half an hour

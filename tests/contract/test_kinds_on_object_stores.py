@@ -33,7 +33,7 @@ from tests.harness.file_kms import MasterKeys
 from tests.harness.simulated_kills import Killed, kill
 from tests.harness.store_backends import BackEnd
 
-pytestmark = [on_object_stores, pytest.mark.extended]
+pytestmark = on_object_stores
 Open = Callable[[], StreamManager]
 _processes = itertools.count()
 _roots: dict[str, BackEnd] = {}

@@ -31,7 +31,7 @@ from tests.harness.tcp_proxy import cut_after_headers
 
 s3fs = pytest.importorskip("s3fs", reason="pip install '.[test]': no s3fs")
 S3FileSystem: Any = s3fs.S3FileSystem
-pytestmark = [pytest.mark.s3, pytest.mark.extended]
+pytestmark = pytest.mark.s3
 _roots = itertools.count()
 
 

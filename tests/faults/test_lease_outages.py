@@ -25,7 +25,7 @@ from tests.harness.s3_server import S3Server, start_s3
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
-pytestmark = [pytest.mark.s3, pytest.mark.long, pytest.mark.extended]
+pytestmark = [pytest.mark.s3, pytest.mark.long]
 
 OUTAGE_SECONDS = float(sized(12, 45))
 """Longer than the leases: 5 s of the readers, 10 s of the transaction."""

@@ -25,7 +25,7 @@ from tests.harness.s3_server import S3Server, start_s3
 from tests.harness.tcp_proxy import Network, TcpProxy, tcp_proxy
 from tests.harness.tiers import IS_LONG
 
-pytestmark = [pytest.mark.s3, pytest.mark.extended]
+pytestmark = pytest.mark.s3
 
 _roots = itertools.count(1)
 

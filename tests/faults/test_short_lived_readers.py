@@ -16,7 +16,6 @@ from pravega_spark import RetentionPolicy, StreamConfiguration, StreamManager
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL"),
     pytest.mark.slow,
-    pytest.mark.extended,
 ]
 LEASE = 5.0
 CONSUME = """

@@ -16,8 +16,6 @@ from tests.faults.test_processes import check_each_once, go, ready, start, texts
 from tests.harness.tiers import sized
 from tests.harness.writer_processes import STREAM
 
-pytestmark = pytest.mark.extended
-
 WRITERS = 4
 WAIT_SECONDS = 240.0
 

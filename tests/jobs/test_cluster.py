@@ -30,7 +30,7 @@ from tests.harness.s3_server import S3Server
 from tests.harness.spark_cluster import PROJECT, SPARK_HOME, Cluster, cluster, environment, run
 from tests.harness.tiers import only_long
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 OF_TIMES = {
     "seconds",

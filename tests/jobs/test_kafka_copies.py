@@ -17,7 +17,7 @@ from tests.harness.copy_jobs import Copies
 from tests.harness.kafka_broker import start_kafka
 from tests.harness.spark_jars import add_connector
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 Rows = dict[bytes | None, list[tuple[bytes | None, object]]]
 """Values and times of each key, in order."""

@@ -17,7 +17,7 @@ from tests.harness.jvm import clean_environment
 from tests.harness.launch_lines import JOBS, REPOSITORY
 from tests.harness.tiers import only_long
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BIN = Path(sys.executable).parent
 LAUNCHERS = ("module", "submit", "command")

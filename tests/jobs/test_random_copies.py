@@ -22,7 +22,7 @@ from tests.harness.copy_jobs import Copies
 from tests.harness.sequences import Step, drawn_steps, play_shortest
 from tests.harness.tiers import sized
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_600), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_600)]
 
 MONTH = 30 * 86_400
 VERBS = ("add_files", "do_import", "do_export", "kill", "scale")

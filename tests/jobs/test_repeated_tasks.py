@@ -13,7 +13,7 @@ from pravega_spark import StreamManager
 from tests.harness import warm_workers
 from tests.harness.jvm import clean_environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

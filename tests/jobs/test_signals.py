@@ -21,7 +21,7 @@ from tests.harness.tiers import sized
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.extended]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 TRACEBACK = r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+\S.*\n"

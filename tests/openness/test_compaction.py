@@ -20,7 +20,7 @@ from tests.harness import delta_engines
 from tests.harness.delta_engines import DeltaQuery
 from tests.harness.story import START_US, Clock, Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.extended]
+pytestmark = pytest.mark.spark
 
 NAME = "s/a"
 

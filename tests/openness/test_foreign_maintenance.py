@@ -28,7 +28,7 @@ from tests.harness.small_tables import raise_marks
 from tests.harness.small_tables import versions as stored
 from tests.harness.story import STREAM, Clock, Row, Story, create_story, digests
 
-pytestmark = [pytest.mark.spark, pytest.mark.extended]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

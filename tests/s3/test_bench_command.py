@@ -16,7 +16,7 @@ from pravega_spark import StreamManager
 from pravega_spark.engine.store import Store, open_store
 from tests.harness.s3_server import S3Server
 
-pytestmark = [pytest.mark.s3, pytest.mark.extended]
+pytestmark = pytest.mark.s3
 COMMAND = [sys.executable, "-u", "-m", "pravega_spark.cli", "bench", "--seconds", "10 min"]
 BUCKET = "bench"
 

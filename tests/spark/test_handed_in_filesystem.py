@@ -15,7 +15,7 @@ from pravega_spark.jobs.signals import StopSignal
 from tests.harness.s3_server import S3Server
 
 s3fs = pytest.importorskip("s3fs", reason="pip install '.[test]': no s3fs")
-pytestmark = [pytest.mark.s3, pytest.mark.extended]
+pytestmark = pytest.mark.s3
 WAY_ON = "read_frame and write_frame"
 
 
