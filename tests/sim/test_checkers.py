@@ -511,6 +511,7 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     pending.ok({"s": {"0": 0 if bad else 1}})
 
 
@@ -523,6 +524,7 @@ def cut_lies_before_what_came_before_the_marker_and_is_not_truncated(
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     head = {"0": 0 if bad else 3}
     story.ok("truncate", head, stream="s", cut=head)
     pending.ok({"s": {"0": 0}})
@@ -540,6 +542,21 @@ def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> No
     else:
         story.unknown("next", by="r", group="g", reader="r")
     story.expire("r")
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_a_reader_had_that_was_killed_at_its_marker(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if bad:
+        story.got("r", [0, 1], "b")
+    story.begin("next", by="r", group="g", reader="r")
     pending.ok({"s": {"0": 0}})
 
 
