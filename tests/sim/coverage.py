@@ -18,6 +18,7 @@ from tests.sim.in_flight import pair
 FAULTS = (
     "kill", "kill at failpoints", "kill at calls", "stop", "pause", "cut off", "jump",
     "stand still", "full", "read only", "lose_request", "lose_answer", "late", "busy", "resent",
+    "unheard", "held back",
 )  # fmt: skip
 OUTCOMES: Mapping[str, tuple[str, ...]] = {
     "write": ("ok", "StreamSealed", "WriterFenced", "FencingTokenMismatch", "CommitUnknown"),
