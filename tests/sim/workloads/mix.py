@@ -18,6 +18,7 @@ from tests.sim.workloads import (
     layouts,
     overtaken,
     quiet,
+    resets,
     retention,
     sealing,
     tables,
@@ -41,7 +42,9 @@ _TOGETHER = (
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
 _SCENES_APART = 15
-"""Of so many seeds one plays a scene of two processes."""
+"""Of so many seeds one plays a scene of ``overtaken``, and one of the others."""
+_OTHERS_AT = 9
+"""The remainder of the seeds that play the others."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -79,7 +82,9 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
 
 def _scene(seed: int) -> dict[str, Maker]:
     """Return what makes the two programs of a seed's scene, by their letters."""
-    scene = overtaken.SCENES[seed // _SCENES_APART % len(overtaken.SCENES)]
+    is_other = seed % _SCENES_APART == _OTHERS_AT
+    scenes = resets.SCENES if is_other else overtaken.SCENES
+    scene = scenes[seed // _SCENES_APART % len(scenes)]
     return {
         "1": lambda: overtaken.slow_one(scene),
         "2": lambda: overtaken.fast_one(scene),
@@ -95,7 +100,7 @@ def play(world: World) -> None:
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
-    if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
+    if world.plan.seed % _SCENES_APART in (_OTHERS_AT, _SCENES_APART - 1):
         names = list(_scene(world.plan.seed))
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
