@@ -60,6 +60,8 @@ class Life(ABC):
     """The module ``pravega_spark``."""
     root: str
     """The root's URL."""
+    copied = ""
+    """What its backups take: the root, or a scope."""
     group_retention = "none"
     """Of the groups that it creates."""
     changes_groups = False
@@ -125,6 +127,10 @@ class Life(ABC):
     @abstractmethod
     def manager(self) -> Any:
         """Return a manager of the root."""
+
+    @abstractmethod
+    def place_of(self, copy: str) -> str:
+        """Return where a copy of the root is made."""
 
     @abstractmethod
     def now(self) -> int:

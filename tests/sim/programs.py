@@ -37,6 +37,9 @@ class SimulatedLife(Life):
         given = None if self.world.is_disk else {"retry_timeout": self.retry_timeout}
         return self.package.StreamManager(self.root, storage_options=given)
 
+    def place_of(self, copy: str) -> str:
+        return f"{self.root}-{copy}"
+
     def now(self) -> int:
         return self.world.scheduler.now
 

@@ -538,6 +538,7 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     pending.ok({"s": {"0": 0 if bad else 1}})
 
 
@@ -550,6 +551,7 @@ def cut_lies_before_what_came_before_the_marker_and_is_not_truncated(
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     head = {"0": 0 if bad else 3}
     story.ok("truncate", head, stream="s", cut=head)
     pending.ok({"s": {"0": 0}})
@@ -567,6 +569,21 @@ def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> No
     else:
         story.unknown("next", by="r", group="g", reader="r")
     story.expire("r")
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_a_reader_had_that_was_killed_at_its_marker(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if bad:
+        story.got("r", [0, 1], "b")
+    story.begin("next", by="r", group="g", reader="r")
     pending.ok({"s": {"0": 0}})
 
 
@@ -665,8 +682,8 @@ def two_keys_have_one_version(story: Story, bad: bool) -> None:
 
 @breaks("key_values", "a get never goes back")
 def scan_lacks_what_its_process_has_put(story: Story, bad: bool) -> None:
-    story.put(0, a="1", by="q" if bad else "p")
-    story.scan(by="q")
+    story.put(0, a="1", by="q")
+    story.scan(by="q", **({} if bad else {"a": ("1", 0)}))
 
 
 @breaks("key_values", "a get never goes back")
@@ -676,6 +693,12 @@ def scan_lacks_what_its_process_has_put_after_a_removal(story: Story, bad: bool)
     if bad:
         story.put(2, a="2")
     story.scan()
+
+
+@breaks("key_values", "a get never goes back")
+def scan_lacks_what_another_process_has_put(story: Story, bad: bool) -> None:
+    story.put(0, by="p", a="1")
+    story.scan(by="q", **({} if bad else {"a": ("1", 0)}))
 
 
 @breaks("key_values", "a get never goes back")
@@ -705,8 +728,10 @@ def scan_shows_a_change_and_lacks_what_was_there_before_it(story: Story, bad: bo
 
 @breaks("key_values", "no reader sees a part of an update")
 def scan_shows_a_part_of_an_update(story: Story, bad: bool) -> None:
-    story.put(0, a="1", b="1")
+    changes = [{"key": key, "value": "1"} for key in ("a", "b")]
+    update = story.begin("update", table="t", changes=changes)
     story.scan(by="q", a=("1", 0), **({} if bad else {"b": ("1", 0)}))
+    update.ok([[0, 0], [1, 0]])
 
 
 @breaks("key_values", "no reader sees a part of an update")
@@ -990,6 +1015,27 @@ def conditional_append_is_refused_at_a_later_position(story: Story, bad: bool) -
     story.fail("write_if", "ConditionFailed", late, events=[["k", "d"]], **more)
     first.ok([[0, 0]])
     second.ok([[0, 1]])
+
+
+@breaks("linearizable", "calls have one order")
+def conditional_append_is_refused_at_its_position(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    expected = {"position": [0, 1 if bad else 0]}
+    story.fail("write_if", "ConditionFailed", stream="s", expected=expected, **more)
+
+
+@breaks("linearizable", "calls have one order")
+def scans_see_two_updates_in_two_orders(story: Story, bad: bool) -> None:
+    writes = [
+        story.begin("update", by=by, table="t", changes=[change(key, "1", None)])
+        for by, key in (("p", "a"), ("o", "b"))
+    ]
+    first, second = (story.begin("scan", by=by, table="t") for by in ("q", "r"))
+    first.ok({"a": ["1", [0, 0]]})
+    second.ok({"b": ["1", [1, 0]], **({} if bad else {"a": ["1", [0, 0]]})})
+    for write, segment in zip(writes, (0, 1), strict=True):
+        write.ok([[segment, 0]])
 
 
 @breaks("linearizable", "calls have one order")

@@ -87,11 +87,11 @@ def _shown(group: Group, checkpoint: Recorded) -> None:
 
 
 def _was_ended_amid(session: Session, marker: str) -> bool:
-    """Whether others ended a reader whose answer to a marker may not have come through.
+    """Whether a reader ended, or may have been killed, before its answer to a marker came through.
 
     It counts with its last recorded position: what it got behind that is handed out again.
     """
-    return session.left is not None and not session.ended_well and marker not in session.answered
+    return not session.ended_well and marker not in session.answered
 
 
 def _first(group: Group, event: str) -> object:
