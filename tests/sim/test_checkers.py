@@ -1270,6 +1270,14 @@ def reset_that_may_never_have_been_frees_nothing_but_what_it_passes(
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")
 
 
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_a_group_was_reset_behind(story: Story, bad: bool) -> None:
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.ok("reset", 1, group="g", to={"s": {"0": 1 if bad else 2}})
+    story.ok("retain", {"0": 2}, stream="s")
+
+
 @breaks("heads", "a subscriber's position does not go back")
 def release_goes_back(story: Story, bad: bool) -> None:
     who = {"stream": "s", "subscriber": "x"}

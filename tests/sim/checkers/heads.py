@@ -167,7 +167,8 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
 
 
 def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) -> None:
-    """What a round takes, each group that holds the stream has handed to a reader by then."""
+    """What a round takes, each group that holds the stream has handed to a reader by then, or was
+    reset behind."""
     if retain.value is None or retain.ended is None:
         return
     holding = {
@@ -184,6 +185,11 @@ def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Re
             call.arguments["cut"]
             for call in of(calls, "truncate")
             if call.arguments["stream"] == stream.name and call.may_have_happened
+        ]
+        gone += [
+            one.call.arguments["to"].get(stream.name, {})
+            for one in resets_of(calls, group)
+            if one.call.began < retain.ended
         ]
         handed = {
             (call.value["stream"], call.value["event"])

@@ -14,6 +14,7 @@ from tests.sim.workloads import (
     backups,
     byte_streams,
     event_times,
+    folds,
     groups,
     layouts,
     overtaken,
@@ -23,6 +24,7 @@ from tests.sim.workloads import (
     sealing,
     tables,
     transactions,
+    unacknowledged,
 )
 from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
@@ -80,18 +82,30 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
+_OTHERS: tuple[tuple[Maker, ...], ...] = (
+    *(
+        (partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene))
+        for scene in resets.SCENES
+    ),
+    (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
+    (lambda: folds.follower,),
+    (lambda: folds.first_folder, lambda: folds.second_folder, lambda: folds.conductor),
+)
+"""The programs of each of the other scenes."""
+
+
 def _scene(seed: int) -> dict[str, Maker]:
-    """Return what makes the two programs of a seed's scene, by their letters."""
-    is_other = seed % _SCENES_APART == _OTHERS_AT
-    scenes = resets.SCENES if is_other else overtaken.SCENES
-    scene = scenes[seed // _SCENES_APART % len(scenes)]
-    return {
-        "1": lambda: overtaken.slow_one(scene),
-        "2": lambda: overtaken.fast_one(scene),
-    }
+    """Return what makes the programs of a seed's scene, by their letters."""
+    number, at = divmod(seed, _SCENES_APART)
+    if at == _OTHERS_AT:
+        makers = _OTHERS[number % len(_OTHERS)]
+    else:
+        scene = overtaken.SCENES[number % len(overtaken.SCENES)]
+        makers = partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene)
+    return dict(zip("123", makers, strict=False))
 
 
-LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0)})
+LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123"})
 
 
 def play(world: World) -> None:
