@@ -206,6 +206,13 @@ ENGINE = (
         "if expected.offset > record.next_offset:",
         ("unit/test_conditional_appends.py",),
     ),
+    Fault(
+        "a conditional append beyond the tail lands nowhere",
+        "engine/writing/append.py",
+        "if expected.offset not in (record.next_offset, ANY_OFFSET):",
+        "if ANY_OFFSET < expected.offset < record.next_offset:",
+        ("unit/test_conditional_appends.py",),
+    ),
 )
 
 TRANSACTIONS = (
@@ -968,6 +975,8 @@ NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
         "a scale leaves no keys without a segment",
         "no event enters a segment after its seal",
     ),
+    "a batch is offered when the log has all before it: who knows of none of those loses the race "
+    "for its version": ("a batch waits for the one before it: the events of a writer have no gap",),
     "a second check, at the commit of a scale, holds it, too": (
         "automatic scaling leaves the minimum of segments",
     ),

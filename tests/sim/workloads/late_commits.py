@@ -8,7 +8,7 @@ from functools import partial
 from tests.sim.answers import position_of
 from tests.sim.lives import Life
 from tests.sim.storage import HELD_BACK, UNHEARD
-from tests.sim.workloads import backups, tables
+from tests.sim.workloads import appends, backups, tables
 from tests.sim.workloads.common import stream_of
 from tests.sim.workloads.overtaken import Scene, sweep, write
 
@@ -84,7 +84,7 @@ def _let_marks_age(life: Life) -> None:
 
 
 def back_up(life: Life) -> None:
-    """Make a copy of the stream, and stop when its version is pinned, behind that of the settings."""
+    """Make a copy of the stream, and stop when its version is pinned, as the settings are."""
     copy = f"{life.author}-{life.state['round']}"
     target = f"{life.root}-{copy}"
     life.stop_at("backup.pinned", passing=1, seconds=_LONG)
@@ -111,8 +111,32 @@ def update_another(life: Life) -> None:
     life.until_it_works(table.close)
 
 
+def append_unheard(life: Life) -> None:
+    """Append where no event is yet, and then at the tail, by a commit that another goes past."""
+    last = write(life)
+    if last is None:
+        return
+    stream = stream_of(life, life.quiet)
+    writer = life.until_it_works(stream.create_writer)
+    session = f"{life.name}/{life.state['round']}"
+    for beyond in (1, 0):
+        expected = life.package.EventPointer(
+            last.stream, last.life, last.segment_id, last.offset + 1 + beyond
+        )
+        if not beyond:
+            life.lose_commit(UNHEARD)
+        appends.write_if(
+            *(life, writer, ["k0", f"{session}.{beyond}"], expected),
+            {"position": position_of(expected)},
+            stream=life.quiet,
+            session=session,
+        )
+    life.until_it_works(writer.close)
+
+
 SCENES = (
     Scene(UNHEARD, update_unheard, update_another),
     Scene("append.staged", write_twice, sweep_past),
     Scene("sweep.history", move_marks, back_up, seconds=_LONG, rounds=2),
+    Scene(UNHEARD, append_unheard, write),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from tests.sim.lives import Body, Life
@@ -14,15 +14,18 @@ from tests.sim.workloads import (
     backups,
     byte_streams,
     event_times,
+    folds,
     groups,
     late_commits,
     layouts,
     overtaken,
     quiet,
+    resets,
     retention,
     sealing,
     tables,
     transactions,
+    unacknowledged,
 )
 from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
@@ -42,8 +45,7 @@ _TOGETHER = (
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
 _SCENES_APART = 15
-_SCENES = {12: late_commits.SCENES, 14: overtaken.SCENES}
-"""The scenes of two processes, by the remainder of the seeds that play one of them."""
+"""Of so many seeds some play a scene each."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -79,17 +81,31 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
+def _two(scene: overtaken.Scene) -> tuple[Maker, Maker]:
+    return partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene)
+
+
+_SCENES: Mapping[int, tuple[tuple[Maker, ...], ...]] = {
+    9: (
+        *map(_two, resets.SCENES),
+        (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
+        (lambda: folds.follower,),
+        (lambda: folds.first_folder, lambda: folds.second_folder, lambda: folds.conductor),
+    ),
+    12: (*map(_two, late_commits.SCENES),),
+    14: (*map(_two, overtaken.SCENES),),
+}
+"""The programs of each scene, by the remainder of the seeds that play it."""
+
+
 def _scene(seed: int) -> dict[str, Maker]:
-    """Return what makes the two programs of a seed's scene, by their letters."""
-    scenes = _SCENES.get(seed % _SCENES_APART, overtaken.SCENES)
-    scene = scenes[seed // _SCENES_APART % len(scenes)]
-    return {
-        "1": lambda: overtaken.slow_one(scene),
-        "2": lambda: overtaken.fast_one(scene),
-    }
+    """Return what makes the programs of a seed's scene, by their letters."""
+    number, at = divmod(seed, _SCENES_APART)
+    scenes = _SCENES.get(at, _SCENES[14])
+    return dict(zip("123", scenes[number % len(scenes)], strict=False))
 
 
-LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0)})
+LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123"})
 
 
 def play(world: World) -> None:

@@ -29,6 +29,8 @@ class Scene:
     at: str
     slow: Callable[[Life], object]
     meanwhile: Callable[[Life], object]
+    afterwards: Callable[[Life], object] = bool
+    """What it does as soon as the slow one goes on."""
     seconds: float = 60.0
     """How long it may take until the slow one stops."""
     rounds: int = 3
@@ -57,6 +59,7 @@ def fast_one(scene: Scene) -> Body:
             if life.meanwhile(scene.at, scene.seconds):
                 scene.meanwhile(life)
                 life.go_on(scene.at)
+                scene.afterwards(life)
 
     return body
 
