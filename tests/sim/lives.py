@@ -157,9 +157,9 @@ class Life(ABC):
         whether it will be."""
         return False
 
-    def stop_at(self, failpoint: str) -> bool:
-        """Perhaps stop the process when it comes to a failpoint, until another one has it go on, or
-        some minutes have passed; return whether it will be."""
+    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
+        """Perhaps stop the process when it has passed a failpoint so often and comes to it again,
+        until another one has it go on, or some minutes have passed; return whether it will be."""
         return False
 
     def meanwhile(self, failpoint: str) -> bool:

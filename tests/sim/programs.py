@@ -65,8 +65,8 @@ class SimulatedLife(Life):
     def pause_soon(self) -> bool:
         return self.world.pause_soon(self.process)
 
-    def stop_at(self, failpoint: str) -> bool:
-        return self.world.stop_at(self.process, failpoint)
+    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
+        return self.world.stop_at(self.process, failpoint, passing)
 
     def meanwhile(self, failpoint: str) -> bool:
         until = self.now() + 60 * 1_000_000_000

@@ -414,6 +414,33 @@ def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
+@breaks("readers", "each event is read at least once")
+def reader_that_joined_after_a_reset_passes_over_an_event(story: Story, bad: bool) -> None:
+    """One that joined while the group was reset may read as it was before."""
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    reset = story.begin("reset", group="g", to={"s": {"0": 0}})
+    if bad:
+        reset.ok(1)
+    story.join("q")
+    if not bad:
+        reset.ok(1)
+    story.got("q", [0, 1], "b")
+
+
+@breaks("checkpoints", "each event is read at least once")
+def checkpoint_after_a_reset_has_what_nobody_got(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("q")
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    later = None if bad else story.begin("reset", group="g", to={"s": {"0": 1}})
+    story.join("r")
+    story.ok("checkpoint", {"s": {"0": 1}}, group="g", name="c")
+    if later is not None:
+        later.ok()
+
+
 def segment_with_a_successor(story: Story) -> None:
     """Write an event before a split and one after it, for two readers."""
     story.write([0, 0], "a")
@@ -1199,6 +1226,56 @@ def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
     story.got("r", [0, 0], "a")
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")
     story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
+
+
+def group_that_has_read_all(story: Story) -> None:
+    """A group that holds its stream has got two events, and left."""
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    story.leave("r")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def stream_loses_what_its_group_was_reset_to(story: Story, bad: bool) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", 1, group="g", to={"s": {"0": 0}})
+    story.read("a", "b")
+    if not bad:
+        story.join("q")
+        story.got("q", [0, 0], "a")
+    story.ok("retain", {"0": 1}, stream="s")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def reset_that_another_one_overtook_frees_what_that_holds(story: Story, bad: bool) -> None:
+    """Their generations tell which of them was the later one."""
+    group_that_has_read_all(story)
+    slow = story.begin("reset", group="g", to={"s": {"0": 2}})
+    story.ok("reset", 2 if bad else 1, group="g", to={"s": {"0": 0}})
+    slow.ok(1 if bad else 2)
+    story.read("a", "b")
+    story.ok("retain", {"0": 2}, stream="s")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def reset_that_may_never_have_been_frees_nothing_but_what_it_passes(
+    story: Story, bad: bool
+) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    story.unknown("reset", group="g", to={"s": {"0": 1}})
+    story.read("a", "b")
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+
+
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_a_group_was_reset_behind(story: Story, bad: bool) -> None:
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.ok("reset", 1, group="g", to={"s": {"0": 1 if bad else 2}})
+    story.ok("retain", {"0": 2}, stream="s")
 
 
 @breaks("heads", "a subscriber's position does not go back")
