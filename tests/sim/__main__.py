@@ -65,14 +65,14 @@ def main() -> int:
         result = Warm().run(Plan(given.seed, given.without, given.programs))
         sys.stdout.write(result.history)
         failure = failure_of(result)
-        said = [f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls"]
-        said += [
+        told = [f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls"]
+        told += [
             f"the seed has no part {part!r}: its parts are {', '.join(result.parts)}"
             for part in given.without
             if part not in result.left_out
         ]
-        said.append(str(failure or "it keeps every promise that the checkers know"))
-        print("\n".join(said), file=sys.stderr)
+        told.append(str(failure or "it keeps every promise that the checkers know"))
+        print("\n".join(told), file=sys.stderr)
         return int(failure is not None)
     first = given.first or 0
     seeds = range(first, first + (given.seeds or 300))
