@@ -286,8 +286,8 @@ def _is(call: Recorded, offset: int) -> Operation:
 
 def _keys_of(calls: Sequence[Recorded], stream: StreamHistory, segment: str) -> set[str | None]:
     """Return the keys that are in a segment all the time, as far as the history shows it."""
-    for call in of(calls, "scale", "autoscale"):
-        if call.arguments["stream"] == stream.name and call.may_have_happened:
+    for call in of(calls, "scale", "autoscale", "maintain"):
+        if call.arguments.get("stream", stream.name) == stream.name and call.may_have_happened:
             return set()
     places = stream.places()
     return {t.key for t in stream.tried.values() if places.get(t.event, ("",))[0] == segment}
