@@ -412,6 +412,11 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
     earlier = _earlier(list(shown.values()))
     for stream in streams.values():
         _by_offsets(stream, parts, earlier)
+    seen = set[str | None]()
+    for stream in streams.values():
+        places = stream.places()
+        seen |= {t.transaction for t in stream.tried.values() if t.event in places}
+    """Those of which somebody saw a part, if only by a group or a part of a stream."""
     operations = []
     done: set[str] = set()
     for call in of(calls, "commit"):
@@ -419,7 +424,7 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
         if transaction not in parts or not call.may_have_happened or transaction in done:
             continue
         done.add(transaction)
-        if not call.ok and not any(transaction in those for _, those in shown.values()):
+        if not call.ok and transaction not in seen:
             continue  # it never happened, or after everything else
         visible = call.ended if call.arguments.get("wait", True) else None
         operations.append(_operation(call, _decide(transaction, earlier.get(transaction, set()))))
