@@ -13,7 +13,7 @@ from tests.sim.answers import cut_of
 from tests.sim.lives import Life
 from tests.sim.workloads import groups
 from tests.sim.workloads.common import stream_of
-from tests.sim.workloads.overtaken import _write
+from tests.sim.workloads.overtaken import write
 
 _ROUNDS = 3
 _ATTEMPTS = 4
@@ -66,7 +66,7 @@ def buffering_reader(life: Life) -> None:
     life.state["round"] = life.state.get("round", 0) + 1
     is_last = life.state["round"] > _ROUNDS
     if not is_last:
-        _write(life, events=2)
+        write(life, events=2)
     quiet = 0
     while quiet < 40:
         is_good, found = life.call(
