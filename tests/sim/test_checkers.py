@@ -1049,6 +1049,20 @@ def scans_see_two_updates_in_two_orders(story: Story, bad: bool) -> None:
 
 
 @breaks("linearizable", "calls have one order")
+def unknown_joint_transaction_lies_before_one_that_was_decided_before(
+    story: Story, bad: bool
+) -> None:
+    story.stage("t1", s=["a"], u=["x"])
+    story.stage("t2", s=["b"], u=["y"])
+    if bad:
+        story.commit("t2")
+    story.unknown("commit", transaction="t1")
+    if not bad:
+        story.commit("t2")
+    story.read("a", "b", end={"0": 2})  # a part of the stream: no read shows all that is there
+
+
+@breaks("linearizable", "calls have one order")
 def write_is_refused_with_the_newest_token(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
     story.fail(
