@@ -1049,6 +1049,20 @@ def scans_see_two_updates_in_two_orders(story: Story, bad: bool) -> None:
 
 
 @breaks("linearizable", "calls have one order")
+def unknown_joint_transaction_lies_before_one_that_was_decided_before(
+    story: Story, bad: bool
+) -> None:
+    story.stage("t1", s=["a"], u=["x"])
+    story.stage("t2", s=["b"], u=["y"])
+    if bad:
+        story.commit("t2")
+    story.unknown("commit", transaction="t1")
+    if not bad:
+        story.commit("t2")
+    story.read("a", "b", end={"0": 2})  # a part of the stream: no read shows all that is there
+
+
+@breaks("linearizable", "calls have one order")
 def write_is_refused_with_the_newest_token(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
     story.fail(
@@ -1256,6 +1270,19 @@ def stream_loses_what_its_group_was_reset_to(story: Story, bad: bool) -> None:
         story.join("q")
         story.got("q", [0, 0], "a")
     story.ok("retain", {"0": 1}, stream="s")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def reader_gets_what_it_fetched_before_its_stream_lost_that(story: Story, bad: bool) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", 1, group="g", to={"s": {"0": 0}})
+    story.read("a", "b")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 0], "a")
+    story.read("b", start={"0": 1})
+    if bad:
+        story.got("q", [0, 0], "a")
 
 
 @breaks("heads", "a stream keeps what a group reads again after its reset")
