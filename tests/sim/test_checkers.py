@@ -1273,6 +1273,19 @@ def stream_loses_what_its_group_was_reset_to(story: Story, bad: bool) -> None:
 
 
 @breaks("heads", "a stream keeps what a group reads again after its reset")
+def reader_gets_what_it_fetched_before_its_stream_lost_that(story: Story, bad: bool) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", 1, group="g", to={"s": {"0": 0}})
+    story.read("a", "b")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 0], "a")
+    story.read("b", start={"0": 1})
+    if bad:
+        story.got("q", [0, 0], "a")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
 def reset_that_another_one_overtook_frees_what_that_holds(story: Story, bad: bool) -> None:
     """Their generations tell which of them was the later one."""
     group_that_has_read_all(story)

@@ -84,7 +84,7 @@ def _let_marks_age(life: Life) -> None:
 
 
 def back_up(life: Life) -> None:
-    """Make a copy of the stream, and stop when its version is pinned, as the settings are."""
+    """Make a copy of the stream, and stop when its version is pinned; the settings come first."""
     copy = f"{life.author}-{life.state['round']}"
     target = f"{life.root}-{copy}"
     life.stop_at("backup.pinned", passing=1, seconds=_LONG)
