@@ -633,7 +633,7 @@ def checkpoint_passes_over_a_segment(story: Story, bad: bool) -> None:
 @breaks("key_values", "a table has each change, folded or not")
 def table_lacks_changes_that_no_fold_has(story: Story, bad: bool) -> None:
     story.put(0, a="1")
-    asked = {"table": "t", "keys": ["a"], "fresh": True}
+    asked: dict[str, Any] = {"table": "t", "keys": ["a"], "fresh": True}
     if bad:
         story.fail("get", "TruncatedData", **asked)
     else:
