@@ -1452,6 +1452,23 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.ok("drain", by="d", group="g", reader="d")
 
 
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def event_comes_again_while_the_call_for_it_is_open(story: Story, bad: bool) -> None:
+    """Then another reader may have got it later, and acknowledged it."""
+    three_events(story)
+    story.join("r", "checkpoint")
+    late = None if bad else story.begin("next", by="r", group="g", reader="r")
+    story.join("q", "checkpoint")
+    story.got("q", [0, 0], "a")
+    value = {"stream": "s", "position": [0, 0], "event": "a"}
+    late = late or story.begin("next", by="r", group="g", reader="r")
+    late.ok(value)
+    story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
 @breaks("readers", "what no next call acknowledged is read again")
 def event_in_hand_of_a_killed_reader_is_lost(story: Story, bad: bool) -> None:
     three_events(story)
