@@ -151,6 +151,10 @@ class Life(ABC):
         whether it will be."""
         return False
 
+    def cut_off(self, seconds: float) -> bool:
+        """Perhaps cut the process off from the storage for a time; return whether it is."""
+        return False
+
     def stop_at(self, failpoint: str) -> bool:
         """Perhaps stop the process when it comes to a failpoint, until another one has it go on, or
         some minutes have passed; return whether it will be."""

@@ -62,6 +62,9 @@ class SimulatedLife(Life):
     def pause_soon(self) -> bool:
         return self.world.pause_soon(self.process)
 
+    def cut_off(self, seconds: float) -> bool:
+        return self.world.cut_off(self.process, seconds)
+
     def stop_at(self, failpoint: str) -> bool:
         return self.world.stop_at(self.process, failpoint)
 

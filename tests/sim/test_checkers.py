@@ -414,15 +414,15 @@ def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
-def segment_with_a_successor(story: Story) -> None:
+def segment_with_a_successor(story: Story, acknowledge: str = "next") -> None:
     """Write an event before a split and one after it, for two readers."""
     story.write([0, 0], "a")
     story.write([1, 0], "b")
     story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
     events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
     story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
-    story.join("r")
-    story.join("q")
+    story.join("r", acknowledge)
+    story.join("q", acknowledge)
 
 
 @breaks("readers", "events of a key reach the readers in order")
@@ -471,6 +471,55 @@ def event_comes_again_while_its_reader_reads_on(story: Story, bad: bool) -> None
     story.got("q", [0, 0], "a")
     if bad:
         story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_before_its_reader_has_left(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.join("q")
+    story.got("q", [0, 0], "a")
+    if bad:
+        story.leave("r")
+    else:
+        story.expire("r")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_from_a_reader_that_an_update_has_ended(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("q")
+    if not bad:
+        story.ok("update_group", group="g")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("q", [0, 0], "a")
+    story.leave("r")
+
+
+@breaks("readers", "where checkpoints acknowledge, events of a key are acknowledged in order")
+def reader_gets_a_successor_before_another_one_has_stored_its_segment(
+    story: Story, bad: bool
+) -> None:
+    segment_with_a_successor(story, "checkpoint")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if not bad:
+        story.ok("next", by="r", group="g", reader="r")
+    story.got("q", [1, 0], "b")
+    story.leave("r")
+
+
+@breaks("readers", "where checkpoints acknowledge, events of a key are acknowledged in order")
+def reader_gets_a_successor_while_the_one_of_its_segment_reads_on(story: Story, bad: bool) -> None:
+    segment_with_a_successor(story, "checkpoint")
+    story.write([2, 0], "z", key="other")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.ok("update_group", group="g")
+    story.got("q", [1, 0], "b")
+    story.got("r", [2, 0], "z")
 
 
 @breaks("readers", "an acknowledged event is not read again")

@@ -32,8 +32,8 @@ class Session:
     rejoined: Recorded | None = None
     """A ``join`` of another process by the same id, which it can make once this one has expired."""
     may_be_out: bool = False
-    """Whether the group was changed or reset, which ends its readers: they learn so a little later,
-    and the id is free at once."""
+    """Whether the group was changed or reset since, or when it joined, which ends its readers: they
+    learn so a little later, and the id is free at once."""
     asked: Recorded | None = None
     """Its last call for the next event."""
     handed: list[Handed] = field(default_factory=list)
@@ -41,8 +41,10 @@ class Session:
     """How many events it had got before each marker."""
     shown: dict[str, int] = field(default_factory=dict)
     """The line on which each marker came."""
+    asked_on: dict[str, int] = field(default_factory=dict)
+    """The line on which the call began by which it answered a marker."""
     answered: dict[str, int] = field(default_factory=dict)
-    """The line on which the call returned by which it answered a marker."""
+    """The line on which that call returned."""
 
     @property
     def ended_well(self) -> bool:
@@ -90,6 +92,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     open_sessions: dict[tuple[str, str], dict[str, Session]] = {}
     gone: dict[tuple[str, str, str], Recorded | None] = {}
     """The last end of all that ever joined, by group, reader and process."""
+    changes: dict[str, list[Recorded]] = {}
+    """Of each group, by its name."""
     for call in sorted(
         calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
     ):
@@ -105,6 +109,7 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
                 group.acknowledge = former.acknowledge
                 group.start = dict(call.arguments.get("to") or {})
         if call.operation in ("update_group", "reset") and call.may_have_happened:
+            changes.setdefault(name, []).append(call)
             for (of_group, _), known in open_sessions.items():
                 for session in known.values() if of_group == name else ():
                     session.may_be_out = True
@@ -119,7 +124,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             for other in mine.values() if call.ok else ():
                 if other.rejoined is None and not other.may_be_out:
                     other.rejoined = call
-            mine[call.process] = Session(reader, call)
+            is_changed = any(not change.before(call) for change in changes.get(name, ()))
+            mine[call.process] = Session(reader, call, may_be_out=is_changed)
             group.sessions.append(mine[call.process])
         elif call.operation in ("leave", "expire") and call.may_have_happened:
             is_its_own = (name, reader, call.process) in gone
@@ -145,6 +151,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
 def _note(call: Recorded, session: Session) -> None:
     if session.asked is None or session.asked.began < call.began:
         session.asked = call
+    for name in session.markers:
+        session.asked_on.setdefault(name, call.began)
     if call.ok and call.ended is not None:
         for name in session.markers:
             session.answered.setdefault(name, call.ended)
@@ -174,6 +182,7 @@ def check(calls: Sequence[Recorded]) -> None:
         _all_of_it(group, streams)
         if group.acknowledge == "checkpoint":
             _buffered_comes_again(group, streams)
+            _acknowledged_in_order(group, streams)
         if group.acknowledge == "next":
             _asked_for(group, calls)
             _in_hand_comes_again(group, streams)
@@ -386,6 +395,60 @@ def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:
             )
 
 
+def _acknowledged_in_order(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """Where checkpoints acknowledge, a reader gets an event of a key only after another one, which
+    is still in the group, has answered a marker that followed those that it got before it.
+
+    Until then it has perhaps stored nothing, and the later event would be stored first.
+    """
+    orders = {name: stream.order() for name, stream in streams.items()}
+    last: dict[tuple[str, str], dict[int, tuple[int, Handed]]] = {}
+    """By key, for each session the event that it got last, and its number there."""
+    numbers = dict.fromkeys(map(id, group.sessions), 0)
+    for one in group.handed:
+        stream, number = streams[one.stream], numbers[id(one.session)]
+        numbers[id(one.session)] += 1
+        tried = stream.tried.get(one.event)
+        if tried is None or tried.key is None:
+            continue
+        others = last.setdefault((one.stream, tried.key), {})
+        others[id(one.session)] = number, one
+        for at, before in others.values():
+            is_late = not before.call.before(one.call) or one.session.may_be_out
+            if before.session is one.session or is_late:
+                continue
+            if not _follows(stream, orders[one.stream], one, before):
+                continue
+            if stream.is_truncated(before.position) or _has_answered(before.session, at, one):
+                continue
+            if _stays(before.session, one):
+                raise Violation(
+                    "where checkpoints acknowledge, events of a key are acknowledged in order",
+                    f"{before.session.reader} has answered no marker since {before.event!r}: "
+                    f"{before.call}; then {one.event!r} of key {tried.key!r}: {one.call}",
+                )
+
+
+def _has_answered(session: Session, number: int, later: Handed) -> bool:
+    """Whether a reader may have answered a marker after its event of a number, or have left, before
+    another one got an event."""
+    until = later.call.ended
+    assert until is not None
+    if session.ended_well and session.left is not None and session.left.began < until:
+        return True
+    asked = (line for name, line in session.asked_on.items() if session.markers[name] > number)
+    return any(line < until for line in asked)
+
+
+def _stays(session: Session, later: Handed) -> bool:
+    """Whether a reader is in its group when another one gets an event: it leaves in order, or reads
+    on, later than that."""
+    if session.ended_well:
+        return True
+    shown = [one.call for one in session.handed]
+    return not session.may_be_out and any(later.call.before(call) for call in shown)
+
+
 def _follows(stream: StreamHistory, order: dict[str, int], one: Handed, other: Handed) -> bool:
     """Whether an event comes after another one of its key, by a read or by their places."""
     if one.event in order and other.event in order:
@@ -433,8 +496,9 @@ def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
         committed = _is_committed(group, first, second)
         return "was in a committed transaction" if committed else ""
     session, left = first.session, first.session.left
-    if session.ended_well and left is not None and left.before(second.call):
-        return f"was acknowledged by {left}"
+    is_late = not first.call.before(second.call) or second.session.may_be_out
+    if session.ended_well and second.session is not session and not is_late:
+        return f"was got by {session.reader}, which was in the group until {left}"
     if second.session is session:
         return f"was got by the same reader in {first.call}"
     if left is None and group.acknowledge == "next" and _reads_on(session, second):

@@ -13,6 +13,7 @@ from tests.sim.workloads import (
     autoscaling,
     backups,
     byte_streams,
+    crowd,
     event_times,
     groups,
     layouts,
@@ -41,7 +42,9 @@ _TOGETHER = (
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
 _SCENES_APART = 15
-"""Of so many seeds one plays a scene of two processes."""
+"""Of so many seeds one plays a scene of two processes, and one that of the crowd."""
+_CROWD = 4
+"""The seeds that play the crowd, of each so many."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -86,17 +89,24 @@ def _scene(seed: int) -> dict[str, Maker]:
     }
 
 
-LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0)})
+LETTERS = frozenset(
+    {**_catalog(random.Random(0), "next"), **_scene(0), **crowd.programs("next")}
+)
 
 
 def play(world: World) -> None:
     """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
+    is_crowd = world.plan.seed % _SCENES_APART == _CROWD
+    if is_crowd:
+        acknowledge = ("next", "checkpoint")[world.plan.seed // _SCENES_APART % 2]
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
         names = list(_scene(world.plan.seed))
+    elif is_crowd:
+        names = list(crowd.SCENE)
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
@@ -106,7 +116,7 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
-    catalog |= _scene(world.plan.seed)
+    catalog |= _scene(world.plan.seed) | crowd.programs(acknowledge)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
