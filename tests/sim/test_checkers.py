@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.checkers import everything
+from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import calls_of
 from tests.sim.stories import Story
@@ -1290,6 +1291,23 @@ def checkpoint_lacks_a_segment(story: Story, bad: bool) -> None:
     story.marker("r", "c")
     cut = {"0": 0} if bad else {"0": 0, "2": 0}
     story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("checkpoints", "a checkpoint has each key once")
+def checkpoint_is_amid_a_segment_and_has_its_successor(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    cut = {"0": 1 if bad else ENDLESS, "1": 0, "2": 0}
+    story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("checkpoints", "a checkpoint has each key once")
+def successor_of_a_segment_that_is_not_truncated_is_in_a_checkpoint(
+    story: Story, bad: bool
+) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    head = {"0": 1} if bad else {"1": 0, "2": 0}
+    story.ok("truncate", head, stream="s", cut=head)
+    story.ok("checkpoint", {"s": {"0": 1, "1": 0, "2": 0}}, group="g", name="c")
 
 
 @breaks("seals", "only a scale changes the ranges of segments")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.layouts import Layout
+from tests.sim.checkers.layouts import ENDLESS, Layout
 from tests.sim.checkers.readers import Group, Session, groups_of
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
@@ -56,7 +56,8 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
 
 
 def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
-    """Each segment that the stream ever had is in the cut, or before or after one that is."""
+    """Each segment that the stream ever had is in the cut, or before or after one that is; none is
+    in it that comes after another one which it is amid."""
     for name, cut in checkpoint.value.items():
         layout = streams[name].layout if name in streams else Layout()
         for segment in layout.segments:
@@ -65,6 +66,16 @@ def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
                 raise Violation(
                     "a checkpoint covers all keys", f"segment {segment} of {name}: {checkpoint}"
                 )
+        for segment, offset in cut.items():
+            above = sorted(layout.ancestors(segment) & cut.keys())
+            for other in above:
+                is_read = cut[other] == ENDLESS or streams[name].is_truncated((other, cut[other]))
+                if not is_read:
+                    raise Violation(
+                        "a checkpoint has each key once",
+                        f"segments {other} of {name}, and {segment} after it, which is at "
+                        f"{offset}: {checkpoint}",
+                    )
 
 
 def _shown(group: Group, checkpoint: Recorded) -> None:
