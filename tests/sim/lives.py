@@ -65,6 +65,8 @@ class Life(ABC):
     changes_groups = False
     lease = "10 s"
     """Of its readers."""
+    retry_timeout = "60 s"
+    """Of its calls of an object store."""
     has_long_waits = False
     """Whether programs wait for minutes, in which maintenance becomes due."""
 
@@ -81,6 +83,11 @@ class Life(ABC):
     def quiet(self) -> str:
         """The stream that is written to seldom, and swept."""
         return f"{self.scope}/q"
+
+    @property
+    def brief(self) -> str:
+        """The stream that is deleted while a group reads it."""
+        return f"{self.scope}/brief"
 
     @property
     def bytes(self) -> str:

@@ -31,13 +31,15 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
     name = checkpoint.arguments["name"]
     for session in group.sessions:
         for number, one in enumerate(session.handed):
+            stream = streams.get(one.stream, StreamHistory(one.stream))
+            if stream.is_deleted:
+                continue  # and perhaps no stream of the group any more
             cut = checkpoint.value.get(one.stream)
             if cut is None:
                 raise Violation(
                     "a checkpoint has a cut of each stream",
                     f"{checkpoint} has none of {one.stream}",
                 )
-            stream = streams.get(one.stream, StreamHistory(one.stream))
             inside = stream.layout.before(one.position, cut)
             marked = session.markers.get(name)
             if marked is None:

@@ -36,6 +36,8 @@ class Session:
     learn so a little later, and the id is free at once."""
     asked: Recorded | None = None
     """Its last call for the next event."""
+    gone: list[Recorded] = field(default_factory=list)
+    """Its calls that told it that a stream was deleted."""
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
@@ -153,6 +155,7 @@ def _note(call: Recorded, session: Session) -> None:
         session.asked = call
     for name in session.markers:
         session.asked_on.setdefault(name, call.began)
+    session.gone += [call] if call.error == "NoSuchStream" else []
     if call.ok and call.ended is not None:
         for name in session.markers:
             session.answered.setdefault(name, call.ended)
@@ -179,6 +182,7 @@ def check(calls: Sequence[Recorded]) -> None:
         _nothing_skipped(group, streams)
         _by_key(group, streams)
         _again(group)
+        _told_once(group)
         _all_of_it(group, streams)
         if group.acknowledge == "checkpoint":
             _buffered_comes_again(group, streams)
@@ -263,6 +267,22 @@ def _came_through(commit: Recorded, streams: dict[str, StreamHistory]) -> bool:
         if its and (not whole or any(seen.event in its for seen in stream.seen())):
             return True
     return False
+
+
+def _told_once(group: Group) -> None:
+    """A reader learns once that a stream was deleted, and again for each reader that had to learn
+    it, too, and has ended."""
+    for session in group.sessions:
+        ended = [
+            other
+            for other in group.sessions
+            if session.gone and (other.left is None or other.left.began < session.gone[-1].began)
+        ]
+        if len(session.gone) > 1 + len([one for one in ended if one is not session]):
+            raise Violation(
+                "a reader goes on after a deletion",
+                f"{session.reader} of {group.name} is told again and again: {session.gone[-1]}",
+            )
 
 
 def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:

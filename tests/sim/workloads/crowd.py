@@ -1,8 +1,9 @@
 """A crowd of readers at different paces: while one has not seen a checkpoint, another has answered.
 
 Segments are few, and are split and merged all the time, so they pass from reader to reader. Some
-readers ask for events without a pause, others once in many seconds; some are cut off from the
-storage between a marker and their answer, and some die with what they have not acknowledged.
+readers ask for events without a pause, others fall behind, or ask once in many seconds; some are
+cut off from the storage between a marker and their answer, and some die with what they have not
+acknowledged. A second stream of the group is deleted while they read it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from functools import partial
 
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import appends, groups, layouts
-from tests.sim.workloads.common import stream_of
+from tests.sim.workloads.common import KEYS, stream_of
 
-_EAGER = (0.0, 0.05, 0.5)
-_SLOW = (2.0, 6.0, 15.0)
+_PACES = ((0.0, 0.05), (0.3, 1.0), (2.0, 6.0, 15.0))
 """Seconds between two calls of a reader."""
 _SECONDS = 60.0
 
@@ -25,10 +25,21 @@ def member(acknowledge: str) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life)
-        draw, manager = life.source, life.manager()
+        draw = life.source
+        life.retry_timeout = "1 s"  # else who is cut off waits, and does not read on
+        manager = life.manager()
         if life.group not in life.made:
+            if life.brief not in life.made:
+                stream_of(life, life.brief)
             interval, refresh = draw.choice(("8 s", None)), draw.choice(("0.5 s", "3 s"))
-            groups.create(life, manager, acknowledge, checkpoint_interval=interval, refresh=refresh)
+            groups.create(
+                life,
+                manager,
+                acknowledge,
+                [life.stream, life.brief],
+                checkpoint_interval=interval,
+                refresh=refresh,
+            )
         life.made.add(life.group)
         group = life.until_it_works(lambda: manager.reader_group(life.group))
         until = life.now() + int(_SECONDS * 1e9)
@@ -40,27 +51,61 @@ def member(acknowledge: str) -> Body:
                 life.wait(1.0)
                 continue
             stay = min(until, life.now() + int(draw.choice((10, 40)) * 1e9))
-            waits = draw.choice((_EAGER, _EAGER, _SLOW))
             at_marker = partial(_perhaps_cut_off, life)
-            groups.read(life, reader, reader_id, stay, acknowledge, waits, at_marker)
+            groups.read(life, reader, reader_id, stay, acknowledge, draw.choice(_PACES), at_marker)
 
     return body
 
 
 def _perhaps_cut_off(life: Life) -> None:
-    if life.source.random() < 0.2:
-        life.cut_off(3.0)
+    if life.source.random() < 0.3:
+        life.cut_off(4.0)
+
+
+def deleter(life: Life) -> None:
+    """Write to the second stream, and delete it while the group reads it; perhaps the group goes on
+    without it."""
+    draw, state = life.source, life.state
+    _wait_for_the_group(life)
+    stream = life.manager().stream(life.brief)
+    if "is_written" not in state:
+        writer = life.until_it_works(stream.create_writer)
+        for number in range(6):
+            appends.write_one(life, writer, f"{life.name}-{number}", life.brief, draw.choice(KEYS))
+            life.wait(draw.choice((0.5, 3.0)))
+        life.until_it_works(writer.close)
+        state["is_written"] = True
+    while "is_sealed" not in state:
+        state |= {"is_sealed": True} if life.call("seal", stream.seal, stream=life.brief)[0] else {}
+        life.wait(1.0)
+    life.call("delete_stream", stream.delete, stream=life.brief)
+    if draw.random() < 0.5:
+        life.wait(draw.choice((0.0, 5.0)))
+        group = life.until_it_works(lambda: life.manager().reader_group(life.group))
+        life.call("update_group", partial(group.update, remove=[life.brief]), group=life.group)
+
+
+def checkpointer(life: Life) -> None:
+    """Ask for checkpoints all the time."""
+    _wait_for_the_group(life)
+    groups.checkpointer(8, waits=(0.5, 5.0))(life)
+
+
+def _wait_for_the_group(life: Life) -> None:
+    while life.group not in life.made:
+        life.wait(1.0)
 
 
 def programs(acknowledge: str) -> Mapping[str, Callable[[], Body]]:
     """Return what makes each program of the scene, by its letter."""
     return {
         "3": lambda: member(acknowledge),
-        "4": lambda: groups.checkpointer(8, waits=(0.5, 5.0)),
-        "5": lambda: appends.nameless_writer(30, waits=(0.2, 2.0)),
-        "6": lambda: layouts.scaler(12, waits=(0.2, 0.2, 3.0, 10.0)),
+        "4": lambda: checkpointer,
+        "5": lambda: appends.nameless_writer(25, waits=(0.2, 2.0)),
+        "6": lambda: layouts.scaler(10, waits=(0.2, 0.2, 3.0, 10.0)),
+        "7": lambda: deleter,
     }
 
 
-SCENE = "3334565"
+SCENE = "33345567"
 """The programs that play together."""

@@ -37,21 +37,22 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
     return body
 
 
-def create(life: Life, manager: Any, acknowledge: str, **other: Any) -> None:
-    """Create the group, which begins at the stream's first event, unless somebody else has."""
+def create(
+    life: Life, manager: Any, acknowledge: str, streams: Sequence[str] = (), **other: Any
+) -> None:
+    """Create the group, which begins at its streams' first events, unless somebody else has."""
+    streams = streams or [life.stream]
     made = partial(
         manager.create_reader_group,
         life.group,
-        [life.stream],
+        streams,
         acknowledge=acknowledge,
         retention=life.group_retention,
         **{"checkpoint_interval": "10 s", **other},
     )
     while True:
-        streams: dict[str, Any] = {life.stream: {}}
-        is_done, error = life.call(
-            "create_group", made, group=life.group, streams=streams
-        )
+        starts: dict[str, Any] = {stream: {} for stream in streams}
+        is_done, error = life.call("create_group", made, group=life.group, streams=starts)
         if is_done or type(error).__name__ == "ConfigMismatch":
             return
         life.wait(1.0)
@@ -89,7 +90,7 @@ def read(
         is_done, found = life.call(
             "next",
             lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
-            told=partial(_told, life.stream),
+            told=_told,
             **who,
         )
         if not is_done and isinstance(found, life.errors.ReinitializationRequired):
@@ -148,7 +149,7 @@ def _in_transactions(
             is_good, found = life.call(
                 "next",
                 partial(reader.read_next_event, timeout=0.5),
-                told=partial(_told, life.stream),
+                told=_told,
                 **who,
             )
             if not is_good:
@@ -209,24 +210,29 @@ def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
         is_done, found = life.call(
             "next",
             partial(reader.read_next_event, timeout=5.0),
-            told=partial(_told, life.stream),
+            told=_told,
             **who,
         )
         if is_done and found.event is not None:
             quiet_since = life.now()
-        elif is_done and found.checkpoint is None:
+        elif found.checkpoint is None if is_done else _is_deleted(life, found):
             life.wait(1.0)
     call.ok()
     life.call("leave", reader.close, **who)
 
 
-def _told(stream: str, found: Any) -> Any:
+def _is_deleted(life: Life, error: BaseException) -> bool:
+    return isinstance(error, life.errors.NoSuchStream)
+
+
+def _told(found: Any) -> Any:
     if found.checkpoint is not None:
         return {"checkpoint": found.checkpoint}
     event = found.event
     if event is None:
         return None
-    return {"stream": stream, "position": position_of(event), "event": text_of(event.data)}
+    stream, position = event.pointer.stream, position_of(event)
+    return {"stream": stream, "position": position, "event": text_of(event.data)}
 
 
 def _cuts(life: Life) -> Any:

@@ -89,9 +89,7 @@ def _scene(seed: int) -> dict[str, Maker]:
     }
 
 
-LETTERS = frozenset(
-    {**_catalog(random.Random(0), "next"), **_scene(0), **crowd.programs("next")}
-)
+LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0), **crowd.programs("next")})
 
 
 def play(world: World) -> None:
