@@ -75,6 +75,7 @@ class Prefix:
         self._given, self._meter = url, meter
         store = open_store(url, **_options(url))
         self.url = store.url
+        self.bills_requests = not store.is_local
         signs = {above: self._sign(above, warn) for above in self._places(store)}
         for what in _SIGNS.values():  # of a root and its scope, the root is named
             for above in (url for url, sign in signs.items() if sign == what):

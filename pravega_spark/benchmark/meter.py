@@ -12,8 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from pravega_spark.engine.runtime.system import SYSTEM, Runtime
-from pravega_spark.engine.store.base import Entry, PutOutcome, Store, WrappedStore
-from pravega_spark.errors import StoreError
+from pravega_spark.engine.store.base import Entry, PutOutcome, Store, StoreEnded, WrappedStore
 from pravega_spark.primitives.process_locks import new_rlock
 
 PUT, GET, LIST, DELETE = KINDS = ("PUT", "GET", "LIST", "DELETE")
@@ -31,7 +30,7 @@ _CALLS_OF_APPENDS: Final = 8
 """Two objects, each with one call that puts it and three that are kept back."""
 
 
-class BoundReached(StoreError):
+class BoundReached(StoreEnded):
     """A call that the bounds of the benchmark leave no room for, or after its end."""
 
 

@@ -16,6 +16,9 @@ from pravega_spark.manager import manager_over
 _PROVING_SHARE = 0.25
 """The part of a run's time in which it reads what it wrote."""
 
+READ_BACK = "read back"
+"""What the proof is called among the workloads; it has no single operations."""
+
 Say = Callable[[str], object]
 
 
@@ -136,7 +139,7 @@ def prove(
     manager = manager_over(folder.store(is_cached=False))
     chains = workloads.chains
     found = {key: ReadChain(key, run_name) for key in chains}
-    measured = Measured("read back", "reading all events from the storage")
+    measured = Measured(READ_BACK, "reading all events from the storage")
     measured.begin(meter)
     proof.acknowledged = sum(chain.acknowledged for chain in chains.values())
     with contextlib.suppress(BoundReached):

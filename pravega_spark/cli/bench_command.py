@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,14 @@ _WRITERS = (1, 256)
 _EVENT_BYTES = (48, MIB)
 
 
+def _between(allowed: tuple[int, int], text: Callable[[int], str]) -> str:
+    return " to ".join(map(text, allowed))
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
 @click.command(
     "bench",
     epilog=examples(
@@ -58,25 +66,47 @@ _EVENT_BYTES = (48, MIB)
     required=True,
     help="Where to work: in a new folder below it. No root, no variable and no profile.",
 )
-@click.option("--seconds", "length", default="30 s", show_default=True, metavar="TIME")
-@click.option("--calls", default=30_000, show_default=True, help="Storage calls, at most.")
+@click.option(
+    "--seconds",
+    "length",
+    default="30 s",
+    show_default=True,
+    metavar="TIME",
+    help=f"Of the run without its clean-up: {_between(_SECONDS, duration)}.",
+)
+@click.option(
+    "--calls",
+    default=30_000,
+    show_default=True,
+    help=f"Storage calls, at most: {_between(_CALLS, _count)}.",
+)
 @click.option(
     "--bytes",
     "size_text",
     default="256 MiB",
     show_default=True,
     metavar="SIZE",
-    help="Written and read, at most.",
+    help=f"Written and read, at most: {_between(_BYTES, exact_size_text)}.",
 )
-@click.option("--writers", default=16, show_default=True, help="Of the last measurement.")
 @click.option(
-    "--event-size", default="100 bytes", show_default=True, metavar="SIZE", help="Of each event."
+    "--writers",
+    default=16,
+    show_default=True,
+    help=f"Of the last measurement: {_between(_WRITERS, _count)}.",
+)
+@click.option(
+    "--event-size",
+    default="100 bytes",
+    show_default=True,
+    metavar="SIZE",
+    help=f"Of each event: {_between(_EVENT_BYTES, exact_size_text)}.",
 )
 @click.option(
     "--prices",
     "prices_file",
     type=click.Path(path_type=Path),
-    help="A file of TOML with a table [storage]; see the page of the command line.",
+    help="A file of TOML with a table [storage]; see the page of the command line. A local "
+    "storage bills no request unless this is given.",
 )
 @click.option("--remove", metavar="FOLDER", help="Only remove what a killed run has left.")
 @output_option
@@ -93,7 +123,8 @@ def bench(
 ) -> int:
     """Measure a storage: appends, pipelined writes, a follower, transactions, many writers.
 
-    Shows p50 and p99, storage calls by kind, and what an hour of it would cost. Everything is
+    Shows p50 and p99, storage calls by kind, and what an hour of it would cost where calls are
+    billed. Each measurement has an equal share of what is left of the bounds. Everything is
     written into a new folder below --root, read again and compared by a chain of hashes, and
     deleted at the end, also after Ctrl-C and SIGTERM. Time, calls and bytes are bounded. A --root
     that is a root of streams, or lies in one, is refused. The exit status is 1 if something was
@@ -116,9 +147,10 @@ def bench(
         _within("--writers", writers, _WRITERS, str),
         _within("--event-size", event_bytes, _EVENT_BYTES, exact_size_text),
     )
-    prices = Prices() if prices_file is None else read_prices(prices_file)
+    given = None if prices_file is None else read_prices(prices_file)
     meter = Meter(bounds)
     place = Prefix(prefix, meter, lambda text: say(text, err=True))
+    prices = given or (Prices() if place.bills_requests else None)
     if remove is not None:
         found = place.remove(remove)
         if output == TABLE:
@@ -137,10 +169,33 @@ def bench(
         _show(report, prices)
     else:
         show_value(_record(report, prices, left), output)
-    if not any(found.operations for found in report.measured):
-        say("Nothing was measured: give more --seconds, --calls or --bytes.", err=True)
-        return 1
-    return 0 if report.proof.is_good else 1
+    for line in _not_measured(report):
+        say(line, err=True)
+    is_measured = any(found.operations for found in report.measured)
+    return 0 if is_measured and report.proof.is_good else 1
+
+
+def _not_measured(report: Report) -> Iterable[str]:
+    """Yield what no operation was measured of, and which bound to raise, a sentence each."""
+    from pravega_spark.benchmark.run import READ_BACK
+
+    ended: dict[str, list[str]] = {}
+    if not report.measured:
+        ended[report.stopped_by or "seconds"] = ["anything"]
+    for found in report.measured:
+        if found.name != READ_BACK and not found.operations:
+            ended.setdefault(found.ended_by or "seconds", []).append(found.name)
+    limits = {
+        "seconds": (duration(report.bounds.seconds), duration(_SECONDS[1])),
+        "calls": (f"{report.bounds.calls:,}", f"{_CALLS[1]:,}"),
+        "bytes": (size(report.bounds.size_bytes), exact_size_text(_BYTES[1])),
+    }
+    for bound, names in ended.items():
+        now, most = limits[bound]
+        yield (
+            f"Not measured: {', '.join(names)}. The share of --{bound} ({now} in all) ended before "
+            f"the first operation did: give more, up to {most}."
+        )
 
 
 def _within(what: str, value: Any, allowed: tuple[int, int], text: Any) -> Any:
@@ -161,13 +216,16 @@ def _left_text(left: LeftFolder, prefix: str) -> str:
     return f"{left} {when}: {command}"
 
 
-def _bounds_text(url: str, name: str, bounds: Bounds, prices: Prices) -> str:
-    dearest = max(prices.requests({kind: bounds.calls}) for kind in ("PUT", "GET", "LIST"))
+def _bounds_text(url: str, name: str, bounds: Bounds, prices: Prices | None) -> str:
+    most, named = "", "A local storage bills no request."
+    if prices is not None:
+        dearest = max(prices.requests({kind: bounds.calls}) for kind in ("PUT", "GET", "LIST"))
+        most, named = f", {_dollars(dearest)} at most", f"Prices: {prices.name}."
     where = without_credentials(url if url.endswith("/") else f"{url}/")
     return (
         f"Works in {where}{name} alone, and removes it. At most {duration(bounds.seconds)}, then "
-        f"the clean-up; {bounds.calls:,} calls with those of the clean-up, "
-        f"{_dollars(dearest)} at most; {size(bounds.size_bytes)}. Prices: {prices.name}."
+        f"the clean-up; {bounds.calls:,} calls with those of the clean-up{most}; "
+        f"{size(bounds.size_bytes)}. {named}"
     )
 
 
@@ -187,16 +245,17 @@ _HEADINGS = (
     "GET",
     "LIST",
     "DELETE",
-    "$/HOUR",
 )
 
 
-def _show(report: Report, prices: Prices) -> None:
-    show_table(_HEADINGS, [_row(found, prices) for found in report.measured])
-    say(
-        "PUT, GET (with HEAD), LIST and DELETE are calls an operation; of `read back` an event. "
-        "$/HOUR is at this pace, without what is stored."
-    )
+def _show(report: Report, prices: Prices | None) -> None:
+    headings = _HEADINGS if prices is None else (*_HEADINGS, "$/HOUR")
+    show_table(headings, [_row(found, prices) for found in report.measured])
+    text = "PUT, GET (with HEAD), LIST and DELETE are calls an operation; of `read back` an event."
+    if prices is None:
+        say(f"{text} A local storage bills none of them, so an hour costs nothing.")
+    else:
+        say(f"{text} $/HOUR is at this pace, without what is stored.")
     for found in report.measured:
         if found.ended_by in ("calls", "bytes"):
             say(f"{found.name} ended by its share of --{found.ended_by}.")
@@ -217,13 +276,16 @@ def _show(report: Report, prices: Prices) -> None:
     if report.stopped_by is not None:
         say(f"Stopped by --{report.stopped_by}.")
     calls = ", ".join(f"{count:,} {kind}" for kind, count in _kinds(use.calls).items())
+    cost = _cost(use, prices)
     say(
         f"This run took {duration(report.seconds)}, {calls}, {size(use.written_bytes)} written, "
-        f"{size(use.read_bytes)} read: {_dollars(_cost(use, prices))}. Its folder is removed."
+        f"{size(use.read_bytes)} read{'' if cost is None else f': {_dollars(cost)}'}. Its folder "
+        "is removed."
     )
 
 
-def _row(found: Measured, prices: Prices) -> tuple[object, ...]:
+def _row(found: Measured, prices: Prices | None) -> tuple[object, ...]:
+    an_hour = _an_hour(found, prices)
     per = found.operations or found.events
     calls = _kinds(found.use.calls)
     return (
@@ -233,7 +295,7 @@ def _row(found: Measured, prices: Prices) -> tuple[object, ...]:
         _ms(found.quantile_ms(0.99)),
         f"{found.events / found.seconds:,.0f}" if found.seconds else None,
         *(_each(count / per) if per else None for count in calls.values()),
-        _dollars(_an_hour(found, prices)),
+        *(() if an_hour is None else (_dollars(an_hour),)),
     )
 
 
@@ -249,19 +311,31 @@ def _kinds(calls: Mapping[str, int]) -> dict[str, int]:
     return {kind: calls.get(kind, 0) for kind in ("PUT", "GET", "LIST", "DELETE")}
 
 
-def _cost(use: Use, prices: Prices) -> float:
+def _cost(use: Use, prices: Prices | None) -> float | None:
+    """Return dollars, None where nothing is billed."""
+    if prices is None:
+        return None
     return prices.requests(use.calls) + prices.transfer(use.written_bytes, use.read_bytes)
 
 
-def _an_hour(found: Measured, prices: Prices) -> float:
-    return _cost(found.use, prices) * _HOUR / found.seconds if found.seconds else 0.0
+def _an_hour(found: Measured, prices: Prices | None) -> float | None:
+    cost = _cost(found.use, prices)
+    return cost if cost is None else cost * _HOUR / found.seconds if found.seconds else 0.0
 
 
-def _record(report: Report, prices: Prices, left: list[LeftFolder]) -> dict[str, Any]:
+def _to_keep(found: Measured, prices: Prices | None) -> float | None:
+    """Return the dollars of keeping for a month what an hour writes."""
+    if prices is None:
+        return None
+    written = found.use.written_bytes
+    return prices.a_month(written * _HOUR / found.seconds) if found.seconds else 0.0
+
+
+def _record(report: Report, prices: Prices | None, left: list[LeftFolder]) -> dict[str, Any]:
     bounds, proof = report.bounds, report.proof
     return {
         "folder": without_credentials(report.url),
-        "prices": prices.name,
+        "prices": None if prices is None else prices.name,
         "bounds": {
             "seconds": bounds.seconds,
             "calls": bounds.calls,
@@ -292,8 +366,7 @@ def _record(report: Report, prices: Prices, left: list[LeftFolder]) -> dict[str,
     }
 
 
-def _workload(found: Measured, prices: Prices) -> dict[str, Any]:
-    written = found.use.written_bytes
+def _workload(found: Measured, prices: Prices | None) -> dict[str, Any]:
     return {
         "name": found.name,
         "operation": found.what,
@@ -303,11 +376,9 @@ def _workload(found: Measured, prices: Prices) -> dict[str, Any]:
         "p50_ms": found.quantile_ms(0.5),
         "p99_ms": found.quantile_ms(0.99),
         "calls": _kinds(found.use.calls),
-        "written_bytes": written,
+        "written_bytes": found.use.written_bytes,
         "read_bytes": found.use.read_bytes,
         "ended_by": found.ended_by,
         "dollars_an_hour": _an_hour(found, prices),
-        "dollars_a_month_to_keep_an_hour": (
-            prices.a_month(written * _HOUR / found.seconds) if found.seconds else 0.0
-        ),
+        "dollars_a_month_to_keep_an_hour": _to_keep(found, prices),
     }

@@ -1,8 +1,9 @@
-"""What command lines of the tests ask of their options."""
+"""What command lines of the tests ask of their options, and how they end."""
 
 from __future__ import annotations
 
 import math
+import signal
 from argparse import ArgumentTypeError
 
 
@@ -20,3 +21,11 @@ def above_zero(text: str) -> float:
     if not 0 < number < math.inf:
         raise ArgumentTypeError(f"must be a number above 0, got {text}")
     return number
+
+
+def end_with_the_reader() -> None:
+    """Let the process end quietly when nobody reads its output any more, as ``head`` may.
+
+    For a command that has nothing to clean up.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)

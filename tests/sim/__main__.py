@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.harness.arguments import at_least_one
+from tests.harness.arguments import at_least_one, end_with_the_reader
 from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
@@ -22,14 +22,12 @@ from tests.soak import records
 def main() -> int:
     """Run the seeds; return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=at_least_one, help="how many, from --first (300)")
+    parser.add_argument("--first", type=int, help="the first seed (0)")
+    parser.add_argument("--workers", type=at_least_one, help="processes at the same time (2)")
     parser.add_argument(
-        "--seeds", type=at_least_one, default=300, help="how many, from --first (300)"
+        "--seed", type=int, help="run this one alone, and print its history; the rest to stderr"
     )
-    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument(
-        "--workers", type=at_least_one, default=2, help="processes at the same time (2)"
-    )
-    parser.add_argument("--seed", type=int, help="run this one alone, and print its history")
     parser.add_argument("--without", action="append", default=[], help="leave out a part of it")
     parser.add_argument(
         "--programs",
@@ -43,34 +41,43 @@ def main() -> int:
         metavar="PROGRAMS",
         help="play these with each call of the storage in turn going wrong, in each way",
     )
-    parser.add_argument(
-        "--stride", type=at_least_one, default=1, help="of --each-call: every so many-th"
-    )
+    parser.add_argument("--stride", type=at_least_one, help="of --each-call: every so many-th (1)")
     parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
     parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
     given, commit = records.parsed(parser)
     if given.seed is None and (given.without or given.programs):
         parser.error("--without and --programs are of one seed: give --seed, too")
+    if given.each_call is None and given.stride is not None:
+        parser.error("--stride is of --each-call: give that, too")
+    others = [name for name in ("seed", "each_call", "records") if _is_given(given, name)]
+    others += [name for name in ("seeds", "first", "workers", "save", "keep") if others]
+    together = [f"--{name.replace('_', '-')}" for name in others if _is_given(given, name)]
+    if len(together) > 1:
+        parser.error(f"{together[0]} cannot be with {' and '.join(together[1:])}")
     if given.records is not None:
         warm = Warm()
         for seed in given.records:
             print(json.dumps(asdict(warm.run(Plan(seed)))), flush=True)
         return 0
     if given.each_call is not None:
-        return _each_call(given.each_call, given.stride)
+        return _each_call(given.each_call, given.stride or 1)
     if given.seed is not None:
         result = Warm().run(Plan(given.seed, given.without, given.programs))
         sys.stdout.write(result.history)
-        print(f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls")
-        for part in given.without:
-            if part not in result.left_out:
-                print(f"the seed has no part {part!r}: its parts are {', '.join(result.parts)}")
         failure = failure_of(result)
-        print(failure or "it keeps every promise that the checkers know")
+        told = [f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls"]
+        told += [
+            f"the seed has no part {part!r}: its parts are {', '.join(result.parts)}"
+            for part in given.without
+            if part not in result.left_out
+        ]
+        told.append(str(failure or "it keeps every promise that the checkers know"))
+        print("\n".join(told), file=sys.stderr)
         return int(failure is not None)
-    seeds = range(given.first, given.first + given.seeds)
+    first = given.first or 0
+    seeds = range(first, first + (given.seeds or 300))
     results, wrong = list[Result](), list[str]()
-    for result in in_processes(seeds, given.workers):
+    for result in in_processes(seeds, given.workers or 2):
         results.append(result)
         wrong += _told(result, given.save)
     covered = total(results)
@@ -100,6 +107,11 @@ def main() -> int:
     if commit:
         records.keep(record_of(results, wrong + refused, commit))
     return int(bool(wrong or refused or gaps))
+
+
+def _is_given(given: argparse.Namespace, name: str) -> bool:
+    value = getattr(given, name)
+    return value is not None and value is not False
 
 
 def _programs(letters: str) -> str:
@@ -156,4 +168,5 @@ def _told(result: Result, folder: Path | None) -> list[str]:
 
 
 if __name__ == "__main__":
+    end_with_the_reader()
     sys.exit(main())

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.harness.arguments import end_with_the_reader
 from tests.sim import porcupine_runs, shapes
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
@@ -72,4 +73,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    end_with_the_reader()
     sys.exit(main())

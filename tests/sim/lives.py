@@ -60,6 +60,8 @@ class Life(ABC):
     """The module ``pravega_spark``."""
     root: str
     """The root's URL."""
+    copied = ""
+    """What its backups take: the root, or a scope."""
     group_retention = "none"
     """Of the groups that it creates."""
     changes_groups = False
@@ -134,6 +136,10 @@ class Life(ABC):
         """Return a manager of the root."""
 
     @abstractmethod
+    def place_of(self, copy: str) -> str:
+        """Return where a copy of the root is made."""
+
+    @abstractmethod
     def now(self) -> int:
         """Return a time in ns that never goes back, the same in all lives."""
 
@@ -162,9 +168,9 @@ class Life(ABC):
         """Perhaps cut the process off from the storage for a time; return whether it is."""
         return False
 
-    def stop_at(self, failpoint: str) -> bool:
-        """Perhaps stop the process when it comes to a failpoint, until another one has it go on, or
-        some minutes have passed; return whether it will be."""
+    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
+        """Perhaps stop the process when it has passed a failpoint so often and comes to it again,
+        until another one has it go on, or some minutes have passed; return whether it will be."""
         return False
 
     def meanwhile(self, failpoint: str) -> bool:

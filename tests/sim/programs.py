@@ -37,6 +37,9 @@ class SimulatedLife(Life):
         given = None if self.world.is_disk else {"retry_timeout": self.retry_timeout}
         return self.package.StreamManager(self.root, storage_options=given)
 
+    def place_of(self, copy: str) -> str:
+        return f"{self.root}-{copy}"
+
     def now(self) -> int:
         return self.world.scheduler.now
 
@@ -65,8 +68,8 @@ class SimulatedLife(Life):
     def cut_off(self, seconds: float) -> bool:
         return self.world.cut_off(self.process, seconds)
 
-    def stop_at(self, failpoint: str) -> bool:
-        return self.world.stop_at(self.process, failpoint)
+    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
+        return self.world.stop_at(self.process, failpoint, passing)
 
     def meanwhile(self, failpoint: str) -> bool:
         until = self.now() + 60 * 1_000_000_000

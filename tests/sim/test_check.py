@@ -116,7 +116,7 @@ GET = (
         ((HEAD, WRITE.replace('"step":1', '"step":"1"')), "line 2: step '1'"),
         ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":"x"}'), "line 3: write cannot"),
         ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":[]}'), "line 3: write cannot"),
-        ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok"}'), "line 3: write cannot"),
+        ((HEAD, WRITE, '{"call":0,"step":2,"type":"ok","value":null}'), "line 3: write cannot"),
         ((HEAD, WRITE.replace('"call":0', '"call":7')), "line 2: call 7 begins where call 0"),
         (
             (HEAD, WRITE.replace('"step":1', '"step":1,"step":1')),

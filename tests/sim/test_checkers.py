@@ -415,6 +415,33 @@ def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
     story.got("r", [0, 1], "b")
 
 
+@breaks("readers", "each event is read at least once")
+def reader_that_joined_after_a_reset_passes_over_an_event(story: Story, bad: bool) -> None:
+    """One that joined while the group was reset may read as it was before."""
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    reset = story.begin("reset", group="g", to={"s": {"0": 0}})
+    if bad:
+        reset.ok(1)
+    story.join("q")
+    if not bad:
+        reset.ok(1)
+    story.got("q", [0, 1], "b")
+
+
+@breaks("checkpoints", "each event is read at least once")
+def checkpoint_after_a_reset_has_what_nobody_got(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("q")
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    later = None if bad else story.begin("reset", group="g", to={"s": {"0": 1}})
+    story.join("r")
+    story.ok("checkpoint", {"s": {"0": 1}}, group="g", name="c")
+    if later is not None:
+        later.ok()
+
+
 def segment_with_a_successor(story: Story, acknowledge: str = "next") -> None:
     """Write an event before a split and one after it, for two readers."""
     story.write([0, 0], "a")
@@ -561,6 +588,7 @@ def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     pending.ok({"s": {"0": 0 if bad else 1}})
 
 
@@ -573,6 +601,7 @@ def cut_lies_before_what_came_before_the_marker_and_is_not_truncated(
     pending = story.begin("checkpoint", group="g", name="c")
     story.got("r", [0, 0], "a")
     story.marker("r", "c")
+    story.got("r", [0, 1], "b")
     head = {"0": 0 if bad else 3}
     story.ok("truncate", head, stream="s", cut=head)
     pending.ok({"s": {"0": 0}})
@@ -590,6 +619,21 @@ def cut_lies_before_what_an_ended_reader_answered(story: Story, bad: bool) -> No
     else:
         story.unknown("next", by="r", group="g", reader="r")
     story.expire("r")
+    pending.ok({"s": {"0": 0}})
+
+
+@breaks("checkpoints", "a checkpoint lies where its markers were")
+def cut_lies_before_what_a_reader_had_that_was_killed_at_its_marker(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r")
+    pending = story.begin("checkpoint", group="g", name="c")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if bad:
+        story.got("r", [0, 1], "b")
+    story.begin("next", by="r", group="g", reader="r")
     pending.ok({"s": {"0": 0}})
 
 
@@ -688,8 +732,8 @@ def two_keys_have_one_version(story: Story, bad: bool) -> None:
 
 @breaks("key_values", "a get never goes back")
 def scan_lacks_what_its_process_has_put(story: Story, bad: bool) -> None:
-    story.put(0, a="1", by="q" if bad else "p")
-    story.scan(by="q")
+    story.put(0, a="1", by="q")
+    story.scan(by="q", **({} if bad else {"a": ("1", 0)}))
 
 
 @breaks("key_values", "a get never goes back")
@@ -699,6 +743,12 @@ def scan_lacks_what_its_process_has_put_after_a_removal(story: Story, bad: bool)
     if bad:
         story.put(2, a="2")
     story.scan()
+
+
+@breaks("key_values", "a get never goes back")
+def scan_lacks_what_another_process_has_put(story: Story, bad: bool) -> None:
+    story.put(0, by="p", a="1")
+    story.scan(by="q", **({} if bad else {"a": ("1", 0)}))
 
 
 @breaks("key_values", "a get never goes back")
@@ -728,8 +778,10 @@ def scan_shows_a_change_and_lacks_what_was_there_before_it(story: Story, bad: bo
 
 @breaks("key_values", "no reader sees a part of an update")
 def scan_shows_a_part_of_an_update(story: Story, bad: bool) -> None:
-    story.put(0, a="1", b="1")
+    changes = [{"key": key, "value": "1"} for key in ("a", "b")]
+    update = story.begin("update", table="t", changes=changes)
     story.scan(by="q", a=("1", 0), **({} if bad else {"b": ("1", 0)}))
+    update.ok([[0, 0], [1, 0]])
 
 
 @breaks("key_values", "no reader sees a part of an update")
@@ -1016,6 +1068,27 @@ def conditional_append_is_refused_at_a_later_position(story: Story, bad: bool) -
 
 
 @breaks("linearizable", "calls have one order")
+def conditional_append_is_refused_at_its_position(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    more: dict[str, Any] = {"writer": "w", "events": [["k", "b"]]}
+    expected = {"position": [0, 1 if bad else 0]}
+    story.fail("write_if", "ConditionFailed", stream="s", expected=expected, **more)
+
+
+@breaks("linearizable", "calls have one order")
+def scans_see_two_updates_in_two_orders(story: Story, bad: bool) -> None:
+    writes = [
+        story.begin("update", by=by, table="t", changes=[change(key, "1", None)])
+        for by, key in (("p", "a"), ("o", "b"))
+    ]
+    first, second = (story.begin("scan", by=by, table="t") for by in ("q", "r"))
+    first.ok({"a": ["1", [0, 0]]})
+    second.ok({"b": ["1", [1, 0]], **({} if bad else {"a": ["1", [0, 0]]})})
+    for write, segment in zip(writes, (0, 1), strict=True):
+        write.ok([[segment, 0]])
+
+
+@breaks("linearizable", "calls have one order")
 def write_is_refused_with_the_newest_token(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
     story.fail(
@@ -1203,6 +1276,56 @@ def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
     story.got("r", [0, 0], "a")
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")
     story.read(*([] if bad else ["b"]), start={"0": 2 if bad else 1})
+
+
+def group_that_has_read_all(story: Story) -> None:
+    """A group that holds its stream has got two events, and left."""
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    story.leave("r")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def stream_loses_what_its_group_was_reset_to(story: Story, bad: bool) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", 1, group="g", to={"s": {"0": 0}})
+    story.read("a", "b")
+    if not bad:
+        story.join("q")
+        story.got("q", [0, 0], "a")
+    story.ok("retain", {"0": 1}, stream="s")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def reset_that_another_one_overtook_frees_what_that_holds(story: Story, bad: bool) -> None:
+    """Their generations tell which of them was the later one."""
+    group_that_has_read_all(story)
+    slow = story.begin("reset", group="g", to={"s": {"0": 2}})
+    story.ok("reset", 2 if bad else 1, group="g", to={"s": {"0": 0}})
+    slow.ok(1 if bad else 2)
+    story.read("a", "b")
+    story.ok("retain", {"0": 2}, stream="s")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
+def reset_that_may_never_have_been_frees_nothing_but_what_it_passes(
+    story: Story, bad: bool
+) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    story.unknown("reset", group="g", to={"s": {"0": 1}})
+    story.read("a", "b")
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+
+
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_a_group_was_reset_behind(story: Story, bad: bool) -> None:
+    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.write([0, 0], "a", "b")
+    story.ok("reset", 1, group="g", to={"s": {"0": 1 if bad else 2}})
+    story.ok("retain", {"0": 2}, stream="s")
 
 
 @breaks("heads", "a subscriber's position does not go back")

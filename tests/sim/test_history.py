@@ -66,6 +66,11 @@ def test_value_without_one_form_in_json_is_refused(value: object) -> None:
     assert [call.number for call in calls_of(history.text())] == [0]
 
 
+HEAD = '{"history":1}'
+SEAL = '{"arguments":{},"call":0,"operation":"seal","process":"p","step":1,"type":"invoke"}'
+INFO = '{"call":0,"step":1,"type":"info"}'
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
@@ -73,8 +78,20 @@ def test_value_without_one_form_in_json_is_refused(value: object) -> None:
         (['{"history":2}'], "line 1"),
         (['{"history":1}', "{"], "line 2 is no JSON"),
         (['{"history":1}', "7"], "line 2 is no JSON object"),
-        (['{"history":1}', '{"step":1,"call":0,"type":"ok"}'], "line 2: call 0 is not open"),
-        (['{"history":1}', '{"step":1,"call":0}'], "line 2 lacks 'type'"),
+        ([HEAD, '{"call":0,"step":1,"type":"info"}'], "line 2: call 0 is not open"),
+        ([HEAD, '{"call":0,"step":1}'], "line 2 lacks 'type'"),
+        ([HEAD, '{"step":1,"call":0}'], "line 2 is not in the form"),
+        ([HEAD, '{"call":0, "step":1}'], "line 2 is not in the form"),
+        ([HEAD, '{"call":0,"step":1,"type":"info"}\r'], "line 2 is not in the form"),
+        ([HEAD, '{"call":0,"step":1,"type":"é"}'], "line 2 is not in the form"),
+        ([HEAD, '{"call":NaN}'], "line 2 is no JSON"),
+        ([HEAD, SEAL, '{"call":0,"step":1,"type":"fail"}'], "line 3 lacks 'error'"),
+        ([HEAD, SEAL, '{"call":0,"error":7,"step":1,"type":"fail"}'], "line 3: error 7 is no text"),
+        ([HEAD, SEAL, '{"call":0,"step":1,"type":"ok"}'], "line 3 lacks 'value'"),
+        ([HEAD, SEAL, '{"call":0,"step":1,"type":"yes"}'], "line 3: no outcome is called 'yes'"),
+        ([HEAD, SEAL, '{"call":0,"step":1,"type":"info","value":1}'], "line 3: .* has no 'value'"),
+        ([HEAD, SEAL, INFO, INFO], "line 4: call 0 is not open"),
+        ([HEAD, SEAL.replace('"type"', '"tip":1,"type"')], "line 2: .* has no 'tip'"),
     ],
 )
 def test_text_that_is_no_history_is_refused_with_its_line(lines: list[str], why: str) -> None:

@@ -77,8 +77,9 @@ class World:
         """Failpoints or calls until one kills its process."""
         self._pausing: dict[str, int] = {}
         """Calls of a process until it stops for a while."""
-        self._stopping: dict[str, str] = {}
-        """The failpoint at which a process stops until another one lets it go on."""
+        self._stopping: dict[str, tuple[str, int]] = {}
+        """The failpoint at which a process stops until another one lets it go on, and how often it
+        passes it before."""
         self._stopped: dict[str, Process] = {}
         """By failpoint the process that has stopped there."""
         *others, self._last_copy = copies
@@ -164,7 +165,10 @@ class World:
                 self.coverage[f"killed at {name}"] += 1
                 process.kill()
                 self.scheduler.step_aside()
-            if self._stopping.get(process.name) == name:
+            wanted, times = self._stopping.get(process.name, ("", 0))
+            if wanted == name and times:
+                self._stopping[process.name] = name, times - 1
+            elif wanted == name:
                 self._stop(process, name)
             self.scheduler.maybe(self.scheduler.pace.at_failpoints)
 
@@ -242,12 +246,13 @@ class World:
         self.coverage["fault cut off"] += 1
         return True
 
-    def stop_at(self, process: Process, failpoint: str) -> bool:
-        """Stop a process when it comes to a failpoint, unless the seed plays without that."""
+    def stop_at(self, process: Process, failpoint: str, passing: int) -> bool:
+        """Stop a process when it has passed a failpoint so often and comes to it again, unless the
+        seed plays without that."""
         part = f"stop {process.name} at {failpoint}"
         if self.plan.failing is not None or not self.has(part):
             return False
-        self._stopping[process.name] = failpoint
+        self._stopping[process.name] = failpoint, passing
         return True
 
     def _stop(self, process: Process, failpoint: str) -> None:

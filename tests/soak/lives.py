@@ -100,7 +100,7 @@ class RealLife(Life):
         self.author, self.lives, self.scope, self.state = author, lives, scope, state
         self.name = author if lives == 1 else f"{author}.{lives}"
         self.source = random.Random(f"{seed} {self.name}")
-        self.segments, self.made = 2, set()
+        self.segments, self.made, self.copied = 2, set(), scope
         self.root, self.folder = manager.root, folder
 
     def module(self, path: str) -> Any:
@@ -108,6 +108,9 @@ class RealLife(Life):
 
     def manager(self) -> StreamManager:
         return self._manager
+
+    def place_of(self, copy: str) -> str:
+        return str(self.folder / copy)
 
     def now(self) -> int:
         return time.monotonic_ns()

@@ -17,12 +17,15 @@ import traceback
 from pathlib import Path
 
 from pravega_spark import StreamManager
+from pravega_spark.key_value import fold
 from tests.sim.history import SharedHistory
 from tests.sim.lives import Body
 from tests.soak.lives import Kept, RealLife
 from tests.soak.rounds import Round, bodies, working
 
 FAILED = 3
+FOLD_AGE_MS = 2_000
+"""Changes of a table are folded after so long, and not after ten minutes: a round is over then."""
 
 
 def play(manager: StreamManager, round: Round, name: str, lives: int) -> None:
@@ -57,6 +60,7 @@ def play(manager: StreamManager, round: Round, name: str, lives: int) -> None:
 def main(name: str, root: str, options: str, life: str) -> None:
     """Play each round that is told."""
     faulthandler.register(signal.SIGUSR1)
+    fold.FOLD_AGE_MS = FOLD_AGE_MS
     logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)  # outages are what is played
     for line in sys.stdin:
         round = Round(**json.loads(line))

@@ -12,6 +12,7 @@ from tests.sim.lives import Body, Life
 from tests.sim.workloads import (
     appends,
     autoscaling,
+    backups,
     byte_streams,
     event_times,
     groups,
@@ -22,7 +23,7 @@ from tests.sim.workloads import (
     transactions,
 )
 from tests.sim.workloads.mix import auditor
-from tests.soak import backups, kinds, spark_programs
+from tests.soak import kinds, spark_programs
 
 SCOPES = 4
 """Scopes that rounds use in turn, each in a new life: a root stays as small as it can be."""
@@ -138,6 +139,7 @@ CAST: Mapping[str, Programs] = {
         "p1": _checkpoints("checkpoint"),
         "k2": lambda size: tables.table_user(5 * size),
         "l2": _users(kinds.LARGE, 0.5),
+        "b3": lambda size: backups.archivist(max(1, size // 5)),
         "a2": lambda size: autoscaling.loader(max(2, size // 2)),
     },
     "members": {
@@ -158,7 +160,8 @@ CAST: Mapping[str, Programs] = {
         "r1": appends.reader,
         "d1": lambda size: sealing.sealer(1.0),
         "u1": lambda size: sealing.recreator(max(1, size // 3)),
-        "a1": lambda size: backups.backup(max(1, size // 5)),
+        "f2": tables.folder,
+        "a1": lambda size: backups.archivist(max(1, size // 5)),
     },
     SPARK: {"q2": lambda size: spark_programs.query(max(2, size // 2))},
 }

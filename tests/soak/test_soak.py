@@ -34,6 +34,7 @@ def test_processes_that_are_killed_keep_every_promise(tmp_path: Path) -> None:
     assert {f"r0/{kind.name}" for kind in KINDS} - written.union(*staged) == set()
     done = Counter(call.operation for call in calls if call.ok)
     wanted = {"write", "read", "commit", "next", "update", "get", "update_state", "note_time"}
+    wanted |= {"backup", "read_copy", "maintain"}
     assert wanted - set(done) == set()
     assert outcome.calls == len(calls)
     assert min(outcome.events, outcome.transactions, outcome.judged["ours"]) > 0

@@ -159,6 +159,8 @@ def test_routing_key_of_another_segment_is_refused_and_no_key_follows_the_positi
         assert pointers == [at(1, lands), at(2, lands)]
         with pytest.raises(ConditionFailed):
             writer.write_table(rows, expected=at(0, 1 - lands)).result(WAIT)
+        write(reopen(stream), [("k", b"of another process")])
+        assert refusal(writer, at(0, 1 - lands)).actual == reopen(stream).view().tail
 
 
 @pytest.mark.parametrize("written_before", [0, 2])

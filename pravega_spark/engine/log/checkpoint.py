@@ -37,6 +37,7 @@ from pravega_spark.engine.log.stored_state import (
 from pravega_spark.engine.runtime.failpoints import failpoint
 from pravega_spark.engine.runtime.json_codec import DECODE_ERRORS, to_json
 from pravega_spark.engine.runtime.log_fields import log_fields, own_logger
+from pravega_spark.engine.store.base import StoreEnded
 from pravega_spark.errors import CorruptLog
 from pravega_spark.values.limits import CHECKPOINT_COMMITS, CHECKPOINT_GROWTH
 
@@ -74,6 +75,8 @@ def _maintain_quietly(log: Log, version: int, known: Snapshot | None = None) -> 
         if known is not None and known.version != version:  # another commit came between
             known = None
         maintain(reader, version, known=known)
+    except StoreEnded:
+        return
     except Exception as error:
         if isinstance(error, CorruptLog):
             log.forget()  # this detects an object store that was emptied under an open writer

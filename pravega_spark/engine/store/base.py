@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from pravega_spark.errors import InvalidInput
+from pravega_spark.errors import InvalidInput, StoreError
 
 _FORBIDDEN_PARTS = frozenset({"", ".", ".."})
 
@@ -49,6 +49,10 @@ def is_visible(key: str) -> bool:
     """Return True if listings show ``key``: not a dotted file name, not a folder marker."""
     name = key[key.rfind("/") + 1 :]
     return name != "" and name[0] != "."
+
+
+class StoreEnded(StoreError):
+    """Whoever opened the store lets it make no call any more: for background work no news."""
 
 
 class PutOutcome(enum.Enum):

@@ -368,7 +368,7 @@ class BatchCommitter:
             self._router = (view.record.active_epoch, Router(view.active.segments))
         router = self._router[1]
         if batch.conditional is not None and isinstance(batch.conditional.expected, EventPointer):
-            return _routed_to(view, router, events, batch.conditional.expected)
+            return self._routed_to(router, events, batch.conditional.expected)
         if events is None:
             return RoutedEvents(router.segment_ids, np.empty(0, np.uint8))
         if isinstance(events, (LoneEvent, StoredEvent)):
@@ -384,6 +384,25 @@ class BatchCommitter:
             indexes[first : first + size] = indexes[first]
         return RoutedEvents(router.segment_ids, indexes)
 
+    def _routed_to(
+        self, router: Router, events: pa.Table | LoneEvent | None, expected: EventPointer
+    ) -> RoutedEvents:
+        """Route events to the segment of an expected position, those without a key, too.
+
+        Raises ConditionFailed for a key of another segment. A segment's range never changes, so the
+        known view decides; the tail that the error names is that of the newest one.
+        """
+        assert events is not None
+        keys: set[str | None]
+        if isinstance(events, LoneEvent):
+            keys, count = {events.key}, 1
+        else:
+            keys, count = set(events.column("routing_key").unique().to_pylist()), events.num_rows
+        for key in keys:
+            if key is not None and router.segment_of(key) != expected.segment_id:
+                raise other_segment(self._stream.view(life=self.life), expected, key)
+        return RoutedEvents((expected.segment_id,), np.zeros(count, np.uint8))
+
     def _positions(self, routed: RoutedEvents, appended: AppendResult) -> BatchPositions:
         """Return the positions of the events; raise CommitUnknown for a duplicate batch."""
         if appended.duplicate and len(routed.indexes):
@@ -392,22 +411,3 @@ class BatchCommitter:
                 "this batch, at positions that are unknown; open a new writer."
             )
         return BatchPositions(self._stream.name, self.life, routed, appended)
-
-
-def _routed_to(
-    view: StreamView, router: Router, events: pa.Table | LoneEvent | None, expected: EventPointer
-) -> RoutedEvents:
-    """Route events to the segment of an expected position; raise ConditionFailed for other keys.
-
-    Events without a key go there, too.
-    """
-    assert events is not None
-    keys: set[str | None]
-    if isinstance(events, LoneEvent):
-        keys, count = {events.key}, 1
-    else:
-        keys, count = set(events.column("routing_key").unique().to_pylist()), events.num_rows
-    for key in keys:
-        if key is not None and router.segment_of(key) != expected.segment_id:
-            raise other_segment(view, expected, key)
-    return RoutedEvents((expected.segment_id,), np.zeros(count, np.uint8))

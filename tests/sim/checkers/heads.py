@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.sim.checkers.readers import groups_of
+from tests.sim.checkers.resets import resets_of
 from tests.sim.checkers.streams import Cut, Seen, StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
@@ -29,6 +30,7 @@ def check(calls: Sequence[Recorded]) -> None:
                 _held(calls, stream, call)
                 _held_by_groups(calls, stream, call)
         _for_a_reason(calls, stream)
+        _held_since_reset(calls, stream)
         _takes(stream)
 
 
@@ -51,11 +53,7 @@ def _for_a_reason(calls: Sequence[Recorded], stream: StreamHistory) -> None:
     mine = [c for c in calls if c.may_have_happened]
     policies = [c.began for c in mine if _asks_nobody(c, stream.name)]
     cuts = [(c.began, cut) for c in mine if (cut := _may_go(c, stream.name)) is not None]
-    groups = {
-        c.arguments["group"]
-        for c in of(mine, "join")
-        if c.arguments.get("retention") == "automatic" and stream.name in c.arguments["streams"]
-    }
+    groups = _holding(mine, stream)
     got = [seen for seen in stream.handed if seen.call.arguments["group"] in groups]
     for call, head in stream.heads:
         assert call.ended is not None
@@ -169,7 +167,8 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
 
 
 def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) -> None:
-    """What a round takes, each group that holds the stream has handed to a reader by then."""
+    """What a round takes, each group that holds the stream has handed to a reader by then, or was
+    reset behind."""
     if retain.value is None or retain.ended is None:
         return
     holding = {
@@ -186,6 +185,11 @@ def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Re
             call.arguments["cut"]
             for call in of(calls, "truncate")
             if call.arguments["stream"] == stream.name and call.may_have_happened
+        ]
+        gone += [
+            one.call.arguments["to"].get(stream.name, {})
+            for one in resets_of(calls, group)
+            if one.call.began < retain.ended
         ]
         handed = {
             (call.value["stream"], call.value["event"])
@@ -206,6 +210,52 @@ def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Re
                     f"{event!r} at {place} reached no reader of {group}, or is not acknowledged: "
                     f"{retain}",
                 )
+
+
+def _held_since_reset(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """What a group that holds the stream is to read again after its reset stays until it has: what
+    somebody decided before the reset, and carries out after it, takes nothing.
+
+    It counts what was there by a head that somebody saw after the reset. A later reset may pass it.
+    """
+    mine = [c for c in calls if c.may_have_happened]
+    policies = [c for c in mine if _asks_nobody(c, stream.name)]
+    truncations = [c for c in of(mine, "truncate") if c.arguments["stream"] == stream.name]
+    for group in sorted(_holding(mine, stream)):
+        got = [seen for seen in stream.handed if seen.call.arguments["group"] == group]
+        resets = resets_of(calls, group)
+        for reset in resets:
+            to = reset.call.arguments["to"].get(stream.name)
+            if not reset.call.ok or to is None:
+                continue
+            passing = [one.call for one in resets if one is not reset and not one.is_before(reset)]
+            heads = [(call, head) for call, head in stream.heads if reset.call.before(call)]
+            for call, head in heads:
+                line = call.ended or 0
+                if any(policy.began < line for policy in policies):
+                    continue
+                cuts = [c.arguments["cut"] for c in truncations if c.began < line]
+                cuts += [c.arguments["to"].get(stream.name, {}) for c in passing if c.began < line]
+                again = {s.event for s in got if (s.call.ended or 0) > reset.since}
+                for event, place in stream.places().items():
+                    taken = stream.layout.before(place, head) and event not in again
+                    if not taken or any(stream.layout.before(place, c) for c in (to, *cuts)):
+                        continue
+                    if any(not stream.layout.before(place, seen) for _, seen in heads):
+                        raise Violation(
+                            "a stream keeps what a group reads again after its reset",
+                            f"{event!r} at {place} reached no reader since {reset.call}: {call}",
+                        )
+
+
+def _holding(calls: Sequence[Recorded], stream: StreamHistory) -> set[str]:
+    """Return the groups that hold a stream, once they have readers."""
+    return {
+        join.arguments["group"]
+        for join in of(calls, "join")
+        if join.arguments.get("retention") == "automatic"
+        and stream.name in join.arguments["streams"]
+    }
 
 
 def _buffered(calls: Sequence[Recorded], name: str, line: int) -> set[tuple[str, str]]:

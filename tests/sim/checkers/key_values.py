@@ -105,7 +105,7 @@ def _no_refused_value(calls: Sequence[Recorded]) -> None:
 
 
 def _never_back(calls: Sequence[Recorded], known: Known) -> None:
-    """A call sees what its process knows, and with ``fresh`` all that was acknowledged.
+    """A call sees what its process knows; a scan, and a fresh get, all that was acknowledged.
 
     It is of one version: who shows a change shows what was there before that change began.
     """
@@ -119,7 +119,7 @@ def _never_back(calls: Sequence[Recorded], known: Known) -> None:
         shown = _shown_by(call, known)
         by = [update for e in shown.values() if (update := updates.get((e.key, e.value or "")))]
         newest = max((update.began for update in by), default=0)
-        is_fresh = call.operation == "get" and call.arguments.get("fresh", False)
+        is_fresh = call.operation == "scan" or call.arguments.get("fresh", False)
         for key, entry in shown.items():
             for other, before in known.get(key, ()):
                 if not other.before(call) or before.version is None:

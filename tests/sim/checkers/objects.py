@@ -6,7 +6,7 @@ condition must have been false at some moment of the call. Other refused calls s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -32,17 +32,17 @@ def _operation(call: Recorded, step: Step) -> Operation:
     return Operation(call.began, call.ended, step, str(call))
 
 
-# --------------------------------------------------------------------- key-value tables: fresh gets
+# ----------------------------------------------------------- key-value tables: fresh gets and scans
 
 
 def _tables(calls: Sequence[Recorded]) -> Iterator[Object]:
     """The state is each key's value; a value is written once to a key, so it has one version."""
     for table in sorted({c.arguments["table"] for c in of(calls, "update")}):
-        mine = [c for c in of(calls, "update", "get") if c.arguments["table"] == table]
+        mine = [c for c in of(calls, "update", "get", "scan") if c.arguments["table"] == table]
         versions = _versions(table, mine)
         operations = []
         for call in mine:
-            step = _update(call, versions) if call.operation == "update" else _get(call, versions)
+            step = _update(call, versions) if call.operation == "update" else _shown(call)
             if step is not None:
                 operations.append(_operation(call, step))
         yield Object(f"table {table}", (), operations)
@@ -65,6 +65,8 @@ def _versions(table: str, calls: Sequence[Recorded]) -> dict[tuple[str, str], st
             for key, entry in zip(call.arguments["keys"], call.value, strict=True):
                 if entry is not None:
                     found.append((key, entry[0], entry[1]))
+        elif call.operation == "scan" and call.ok:
+            found += [(key, entry[0], entry[1]) for key, entry in call.value.items()]
         for key, value, version in found:
             if value is None or version is None:
                 continue
@@ -117,8 +119,14 @@ def _holds(
     return value is not None and versions[key, value] == encode(expected)
 
 
-def _get(call: Recorded, versions: Mapping[tuple[str, str], str]) -> Step | None:
-    if not call.ok or not call.arguments.get("fresh"):
+def _shown(call: Recorded) -> Step | None:
+    """A fresh get shows its keys, and a scan all that there are."""
+    if not call.ok:
+        return None
+    if call.operation == "scan":
+        whole = tuple(sorted((key, entry[0]) for key, entry in call.value.items()))
+        return lambda state: state if state == whole else None
+    if not call.arguments.get("fresh"):
         return None
     found = {
         key: None if entry is None else entry[0]
@@ -212,7 +220,8 @@ def _segments(calls: Sequence[Recorded], stream: StreamHistory) -> Iterator[Obje
         segments |= set(expected.get("cut", ()))
     for segment in sorted(segments):
         operations = [*_appends(stream, segment)]
-        operations += [o for call in conditional if (o := _refusal(call, segment)) is not None]
+        keys = _keys_of(calls, stream, segment)
+        operations += [o for c in conditional if (o := _refusal(c, segment, keys)) is not None]
         operations += [o for r in stream.reads if (o := _tail(r.call, segment)) is not None]
         yield Object(f"segment {stream.name}/{segment}", (0, 0), operations)
 
@@ -270,9 +279,24 @@ def _is(call: Recorded, offset: int) -> Operation:
     return _operation(call, lambda state: state if state[0] == offset else None)  # type: ignore[index]
 
 
-def _refusal(call: Recorded, segment: str) -> Operation | None:
-    if call.error != "ConditionFailed" or call.value is None:
+def _keys_of(calls: Sequence[Recorded], stream: StreamHistory, segment: str) -> set[str | None]:
+    """Return the keys that are in a segment all the time, as far as the history shows it."""
+    for call in of(calls, "scale", "autoscale"):
+        if call.arguments["stream"] == stream.name and call.may_have_happened:
+            return set()
+    places = stream.places()
+    return {t.key for t in stream.tried.values() if places.get(t.event, ("",))[0] == segment}
+
+
+def _refusal(call: Recorded, segment: str, keys: Set[str | None]) -> Operation | None:
+    if call.error != "ConditionFailed":
         return None
+    if call.value is None:
+        expected = call.arguments["expected"].get("position")
+        named, offset = placed(expected) if expected is not None else ("", 0)
+        if named != segment or not {key for key, _ in call.arguments["events"]} <= keys - {None}:
+            return None
+        return _operation(call, lambda state: state if state[0] != offset else None)  # type: ignore[index]
     if "position" in call.value and placed(call.value["position"])[0] == segment:
         actual = placed(call.value["position"])[1]
         wanted = call.arguments["expected"].get("position")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.sim.checkers.resets import Reset, resets_of
 from tests.sim.checkers.streams import Position, StreamHistory, placed, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
@@ -80,6 +81,9 @@ class Group:
     """Calls that read until nothing more came."""
     strangers: list[Recorded] = field(default_factory=list)
     """Calls for the next event by who was not in the group."""
+    is_told_apart: bool = True
+    """Whether it is known which readers and checkpoints are of this generation: none joined or was
+    asked for while the group was reset."""
 
     @property
     def handed(self) -> list[Handed]:
@@ -96,9 +100,18 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     """The last end of all that ever joined, by group, reader and process."""
     changes: dict[str, list[Recorded]] = {}
     """Of each group, by its name."""
-    for call in sorted(
-        calls, key=lambda c: c.ended if c.operation == "next" and c.ended else c.began
-    ):
+    names = {name for call in calls if (name := call.arguments.get("group")) is not None}
+    resets = {one.call.number: one for name in sorted(names) for one in resets_of(calls, name)}
+    begun: dict[int, Reset] = {}
+    """By the place of a generation in ``found`` the reset that began it."""
+
+    def order(call: Recorded) -> tuple[int, int]:
+        reset = resets.get(call.number)
+        if reset is not None:
+            return reset.since, reset.generation or 0
+        return call.ended if call.operation == "next" and call.ended else call.began, 0
+
+    for call in sorted(calls, key=order):
         name = call.arguments.get("group")
         if name is None:
             continue
@@ -106,6 +119,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
         if group is None or (call.operation == "reset" and call.may_have_happened):
             former, group = group, Group(name)
             groups[name] = group
+            if call.number in resets:
+                begun[len(found)] = resets[call.number]
             found.append(group)
             if former is not None:
                 group.acknowledge = former.acknowledge
@@ -147,6 +162,13 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     for call in of(calls, "commit"):
         for group in found:
             group.commits += [call] if call.arguments.get("reads") else []
+    asked = of([c for c in calls if c.ok], "join", "checkpoint", "stream_cuts", "drain")
+    for number, reset in begun.items():
+        group = found[number]
+        if any(c.arguments["group"] == group.name and reset.may_be_amid(c) for c in asked):
+            before = [one for one in found[:number] if one.name == group.name]
+            for one in (*before[-1:], group):
+                one.is_told_apart = False
     return found
 
 
@@ -177,6 +199,8 @@ def check(calls: Sequence[Recorded]) -> None:
     for group in groups_of(calls):
         for stranger in group.strangers:
             raise Violation("only who is in a group is handed anything", f"{stranger}")
+        if not group.is_told_apart:
+            continue
         _in_session(group)
         _not_expired(group)
         _nothing_skipped(group, streams)

@@ -54,6 +54,7 @@ func segments(calls []*call, s *stream) []*thing {
 				return tail(next+1, n+1), came == n
 			})
 		}
+		here := keysIn(segment, s, calls)
 		is := func(c *call, offset int) {
 			one.add(c, c.Began, c.Ended, func(state string) (string, bool) {
 				next, _ := parsed(state)
@@ -62,7 +63,20 @@ func segments(calls []*call, s *stream) []*thing {
 		}
 		for _, c := range conditional {
 			told := object(c.Value)
-			if c.Error != "ConditionFailed" || told == nil {
+			if c.Error != "ConditionFailed" {
+				continue
+			}
+			if c.Value == nil {
+				expected := object(c.Arguments["expected"])["position"]
+				if expected == nil || !all(c, here) {
+					continue
+				}
+				if named, offset := place(expected); named == segment {
+					one.add(c, c.Began, c.Ended, func(state string) (string, bool) {
+						next, _ := parsed(state)
+						return state, next != offset
+					})
+				}
 				continue
 			}
 			if told["position"] != nil {
@@ -88,6 +102,34 @@ func segments(calls []*call, s *stream) []*thing {
 		found = append(found, one)
 	}
 	return found
+}
+
+// keysIn returns the keys that are in a segment all the time, as far as the history shows it.
+func keysIn(segment string, s *stream, calls []*call) map[string]bool {
+	keys := map[string]bool{}
+	for _, c := range calls {
+		isScale := c.Operation == "scale" || c.Operation == "autoscale"
+		if isScale && c.text("stream") == s.name && c.mayHaveHappened() {
+			return keys
+		}
+	}
+	for _, one := range s.events {
+		if one.placed && one.segment == segment && one.key != nil {
+			keys[text(one.key)] = true
+		}
+	}
+	return keys
+}
+
+// all returns whether a call has events of these keys alone.
+func all(c *call, keys map[string]bool) bool {
+	for _, one := range list(c.Arguments["events"]) {
+		key := list(one)[0]
+		if key == nil || !keys[text(key)] {
+			return false
+		}
+	}
+	return true
 }
 
 func (t *thing) append(unit []*tried, segment string) {

@@ -6,7 +6,8 @@ import (
 	"sort"
 )
 
-// tables returns the tables, in parts whose keys no call joins.
+// tables returns the tables, in parts whose keys no get and no update joins. A scan is a fresh get of
+// all keys of each part.
 //
 // The state has four bytes for each key: the number of its value, 0 if it has none. A value is
 // written once to a key, so a value has one version.
@@ -14,7 +15,7 @@ func tables(calls []*call) ([]*thing, error) {
 	var found []*thing
 	byTable := map[string][]*call{}
 	for _, c := range calls {
-		if c.Operation == "update" || c.Operation == "get" {
+		if c.Operation == "update" || c.Operation == "get" || c.Operation == "scan" {
 			byTable[c.text("table")] = append(byTable[c.text("table")], c)
 		}
 	}
@@ -101,6 +102,14 @@ func table(name string, calls []*call) ([]*thing, error) {
 			}
 		}
 	}
+	for _, c := range calls {
+		if c.Operation == "scan" && c.ok() {
+			for key, entry := range object(c.Value) {
+				root(key)
+				learn(c, key, list(entry)[0], list(entry)[1])
+			}
+		}
+	}
 	groups := map[string][]string{}
 	for key := range joined {
 		groups[root(key)] = append(groups[root(key)], key)
@@ -118,6 +127,14 @@ func table(name string, calls []*call) ([]*thing, error) {
 			part.name += fmt.Sprintf(" %v", keys)
 		}
 		for _, c := range calls {
+			if c.Operation == "scan" && c.ok() {
+				found := make([]any, len(keys))
+				for n, key := range keys {
+					found[n] = object(c.Value)[key]
+				}
+				part.add(c, c.Began, c.Ended, known.shows(keys, found, places))
+				continue
+			}
 			of := keysOf(c)
 			if len(of) == 0 || root(of[0]) != first {
 				continue
@@ -148,7 +165,7 @@ func (known entries) step(c *call, places map[string]int) step {
 		if !c.ok() || !fresh {
 			return nil
 		}
-		return known.get(c, places)
+		return known.shows(keysOf(c), list(c.Value), places)
 	}
 	refused := c.Outcome == "fail"
 	if refused && c.Error != "BadKeyVersion" && c.Error != "NoSuchKey" {
@@ -157,8 +174,7 @@ func (known entries) step(c *call, places map[string]int) step {
 	return known.update(c, places, refused)
 }
 
-func (known entries) get(c *call, places map[string]int) step {
-	keys, found := keysOf(c), list(c.Value)
+func (known entries) shows(keys []string, found []any, places map[string]int) step {
 	return func(state string) (string, bool) {
 		for n, key := range keys {
 			wanted := uint32(0)

@@ -8,8 +8,12 @@ makes is left out of the record once: then some disk breaks a promise.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,6 +105,19 @@ def test_recorded_run_uses_what_a_power_cut_can_break(recordings: list[Recording
     assert {"write_bytes", "read_bytes", "next", "leave"} <= done
     assert any(change.is_removal for change in record.changes)
     assert any(len(data) > 4096 for inode in record.inodes for _, _, data in inode.writes)
+
+
+@_NEEDS_STRACE
+def test_command_that_is_terminated_ends_what_it_traces_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.sim.power", "--disks", "1", "--recordings", "1"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as power:
+        while not list(tmp_path.glob("power-*/0/history")):  # what is traced has begun
+            assert power.poll() is None
+            time.sleep(0.01)
+        power.terminate()
+        _, said = power.communicate(timeout=100)  # until all that it started have ended
+    assert (power.returncode, said, list(tmp_path.iterdir())) == (1, b"", [])
 
 
 def test_record_of_strace_is_read_with_calls_that_others_interrupt() -> None:

@@ -1,4 +1,4 @@
-"""Copies of the root: made while it is written to, finished by another process, brought up to
+"""Copies of a root: made while it is written to, finished by another process, brought up to
 date, restored where they were not finished, and written to beside the root."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def archivist(rounds: int) -> Body:
         draw, state = life.source, life.state
         while state.setdefault("round", 0) < rounds:
             copy = f"{life.author}-{state['round']}"
-            target = f"{life.root}-{copy}"
+            target = life.place_of(copy)
             manager = life.manager()
             is_update = state.get("complete") == copy
             is_begun = state.get("begun") == copy and not is_update
@@ -30,7 +30,7 @@ def archivist(rounds: int) -> Body:
             life.wait(draw.choice((1.0, 10.0, 200.0 if is_begun else 1.0)))
 
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
-                return manager.backup(target, update=more)
+                return manager.backup(target, life.copied, update=more)
 
             amid = draw.choice((life.strike_soon, life.pause_soon, bool))
             amid()

@@ -99,13 +99,13 @@ def _wait_for_the_group(life: Life) -> None:
 def programs(acknowledge: str) -> Mapping[str, Callable[[], Body]]:
     """Return what makes each program of the scene, by its letter."""
     return {
-        "3": lambda: member(acknowledge),
-        "4": lambda: checkpointer,
-        "5": lambda: appends.nameless_writer(25, waits=(0.2, 2.0)),
-        "6": lambda: layouts.scaler(10, waits=(0.2, 0.2, 3.0, 10.0)),
-        "7": lambda: deleter,
+        "4": lambda: member(acknowledge),
+        "5": lambda: checkpointer,
+        "6": lambda: appends.nameless_writer(25, waits=(0.2, 2.0)),
+        "7": lambda: layouts.scaler(10, waits=(0.2, 0.2, 3.0, 10.0)),
+        "8": lambda: deleter,
     }
 
 
-SCENE = "33345567"
+SCENE = "44456678"
 """The programs that play together."""

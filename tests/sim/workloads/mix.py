@@ -15,14 +15,17 @@ from tests.sim.workloads import (
     byte_streams,
     crowd,
     event_times,
+    folds,
     groups,
     layouts,
     overtaken,
     quiet,
+    resets,
     retention,
     sealing,
     tables,
     transactions,
+    unacknowledged,
 )
 from tests.sim.workloads.common import read_all, record_layout, record_segments
 from tests.sim.world import AUDITOR, World
@@ -42,9 +45,11 @@ _TOGETHER = (
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
 _SCENES_APART = 15
-"""Of so many seeds one plays a scene of two processes, and one that of the crowd."""
-_CROWD = 4
-"""The seeds that play the crowd, of each so many."""
+"""Of so many seeds one plays a scene of ``overtaken``, one of the others, and one the crowd."""
+_OTHERS_AT = 9
+"""The remainder of the seeds that play the others."""
+_CROWD_AT = 4
+"""That of the seeds that play the crowd."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -80,28 +85,42 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
+_OTHERS: tuple[tuple[Maker, ...], ...] = (
+    *(
+        (partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene))
+        for scene in resets.SCENES
+    ),
+    (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
+    (lambda: folds.follower,),
+    (lambda: folds.first_folder, lambda: folds.second_folder, lambda: folds.conductor),
+)
+"""The programs of each of the other scenes."""
+
+
 def _scene(seed: int) -> dict[str, Maker]:
-    """Return what makes the two programs of a seed's scene, by their letters."""
-    scene = overtaken.SCENES[seed // _SCENES_APART % len(overtaken.SCENES)]
-    return {
-        "1": lambda: overtaken.slow_one(scene),
-        "2": lambda: overtaken.fast_one(scene),
-    }
+    """Return what makes the programs of a seed's scene, by their letters."""
+    number, at = divmod(seed, _SCENES_APART)
+    if at == _OTHERS_AT:
+        makers = _OTHERS[number % len(_OTHERS)]
+    else:
+        scene = overtaken.SCENES[number % len(overtaken.SCENES)]
+        makers = partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene)
+    return dict(zip("123", makers, strict=False))
 
 
-LETTERS = frozenset({**_catalog(random.Random(0), "next"), **_scene(0), **crowd.programs("next")})
+LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123", *crowd.SCENE})
 
 
 def play(world: World) -> None:
     """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
-    is_crowd = world.plan.seed % _SCENES_APART == _CROWD
+    is_crowd = world.plan.seed % _SCENES_APART == _CROWD_AT
     if is_crowd:
         acknowledge = ("next", "checkpoint")[world.plan.seed // _SCENES_APART % 2]
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
-    if world.plan.seed % _SCENES_APART == _SCENES_APART - 1:
+    if world.plan.seed % _SCENES_APART in (_OTHERS_AT, _SCENES_APART - 1):
         names = list(_scene(world.plan.seed))
     elif is_crowd:
         names = list(crowd.SCENE)

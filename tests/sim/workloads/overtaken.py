@@ -30,6 +30,8 @@ class Scene:
     at: str
     slow: Callable[[Life], object]
     meanwhile: Callable[[Life], object]
+    afterwards: Callable[[Life], object] = bool
+    """What it does as soon as the slow one goes on."""
 
 
 def slow_one(scene: Scene) -> Body:
@@ -55,6 +57,7 @@ def fast_one(scene: Scene) -> Body:
             if life.meanwhile(scene.at):
                 scene.meanwhile(life)
                 life.go_on(scene.at)
+                scene.afterwards(life)
 
     return body
 

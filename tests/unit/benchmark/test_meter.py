@@ -8,8 +8,10 @@ import threading
 import pytest
 
 from pravega_spark.benchmark.meter import BoundReached, Bounds, Meter, MeteredStore
+from pravega_spark.engine.log.checkpoint import maintain_in_background
 from pravega_spark.engine.store.memory import MemoryStore
 from tests.harness.fake_runtime import FakeRuntime
+from tests.harness.small_tables import put, table_log
 
 BOUNDS = Bounds(seconds=60.0, calls=200, size_bytes=10_000)
 
@@ -142,3 +144,15 @@ def test_the_end_waits_for_calls_under_way_and_refuses_others(meter: Meter) -> N
     with pytest.raises(BoundReached, match="no call any more"):
         store.get("a")
     assert MeteredStore(store.inner, meter, is_free=True).get("a") == b""
+
+
+def test_maintenance_in_the_background_that_comes_too_late_is_no_news(
+    meter: Meter, store: MeteredStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = table_log(store)
+    put(log, "a")
+    meter.end()
+    late = maintain_in_background(log, 1)
+    assert late is not None
+    late.result(60)
+    assert caplog.records == []

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ from pravega_spark.engine.store.root_marker import MARKER_KEY
 from tests.harness.killed_processes import shell_status
 from tests.unit.cli.conftest import CommandLine, Shell
 
+PRICES = Path("bench/scale/prices-2025-06-us-east-1.toml")
 COMMAND = [sys.executable, "-u", "-m", "pravega_spark.cli", "bench"]
 WORKLOADS = ["append", "pipelined", "tail", "transaction", "writers"]
 _prefixes = itertools.count()
@@ -62,6 +64,7 @@ def test_all_workloads_are_measured_within_the_bounds_and_nothing_is_left(
     run: CommandLine, manager: StreamManager, tmp_path: Path
 ) -> None:
     options = ["--seconds", "10 min", "--calls", "3000", "--bytes", "20 MiB", "--writers", "3"]
+    options += ["--prices", str(PRICES)]
     status, text, error = run(
         "bench", "--root", str(tmp_path / "a b"), *options, "--output", "json"
     )
@@ -92,12 +95,59 @@ def test_all_workloads_are_measured_within_the_bounds_and_nothing_is_left(
 @pytest.mark.medium
 def test_table_says_what_was_measured_proved_and_spent(run: CommandLine) -> None:
     status, text, error = run(
-        "bench", "--root", prefix_in_memory(), "--seconds", "10 min", "--calls", "2000"
+        *("bench", "--root", prefix_in_memory(), "--seconds", "10 min", "--calls", "2000"),
+        *("--prices", str(PRICES)),
     )
     assert status == 0, error
+    assert "Not measured" not in error
     assert [line.split("  ")[0] for line in text.splitlines()[1:7]] == [*WORKLOADS, "read back"]
     assert "none of the" in text
     assert re.search(r"This run took .* PUT, .* GET, .*: \$0\.0", text)
+
+
+@pytest.mark.medium
+def test_local_disk_has_nothing_to_pay(shell: Shell, tmp_path: Path) -> None:
+    argv = ["bench", "--root", str(tmp_path), "--seconds", "10 min", "--calls", "1000"]
+    status, text, error = shell(*argv)
+    assert status == 0, error
+    assert "A local storage bills no request." in error
+    assert "A local storage bills none of them" in text
+    assert "$" not in text + error
+    _, text, _ = shell(*argv, "--output", "json")
+    found = json.loads(text)
+    assert [found["prices"], found["used"]["dollars"]] == [None, None]
+    for each in found["workloads"]:
+        assert each["dollars_an_hour"] is None
+        assert each["dollars_a_month_to_keep_an_hour"] is None
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("after", ["set-up", "append"])
+def test_what_could_not_be_measured_in_the_time_is_named_with_what_to_give(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    name = {"set-up": "set_up", "append": "_append"}[after]
+    work = getattr(Workloads, name)
+
+    def slow(workloads: Workloads, *given: Any) -> Any:
+        """Let the time be over when it is done."""
+        done = work(workloads, *given)
+        workloads._meter._began -= 5.0
+        return done
+
+    monkeypatch.setattr(Workloads, name, slow)
+    status, text, error = run("bench", "--root", prefix_in_memory(), "--seconds", "5s")
+    missing = WORKLOADS if after == "set-up" else WORKLOADS[1:]
+    assert f"Not measured: {', '.join(missing)}. The share of --seconds (5.0 s in all)" in error
+    assert "give more, up to 10.0 minutes." in error
+    assert status == (1 if after == "set-up" else 0), text
+
+
+def test_help_has_the_limits_that_errors_name(shell: Shell) -> None:
+    said = " ".join(shell.ok("bench", "--help").split())
+    for limits in ("5.0 s to 10.0 minutes", "1,000 to 1,000,000", "16 MiB to 16 GiB", "1 to 256"):
+        assert limits in said
+    assert "48 bytes to 1 MiB" in said
 
 
 def test_no_root_is_taken_from_the_variable_or_a_profile(shell: Shell) -> None:

@@ -1,0 +1,113 @@
+"""A group where checkpoints acknowledge, and somebody asks for its readers' positions.
+
+The reader buffers what it gets, and dies before a checkpoint. Its position is ahead of what is
+acknowledged, so to ask for it releases nothing. A round of retention follows at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.sim.answers import cut_of
+from tests.sim.lives import Life
+from tests.sim.workloads import groups
+from tests.sim.workloads.common import stream_of
+from tests.sim.workloads.overtaken import _write
+
+_ROUNDS = 3
+
+
+def _group_name(life: Life) -> str:
+    return f"{life.scope}/buffering"
+
+
+def _open(life: Life) -> Any:
+    """Return the group; create it before, whoever else does. It makes no checkpoint by itself."""
+    name, manager = _group_name(life), life.manager()
+    stream_of(life, life.quiet)
+    if name not in life.made:
+
+        def create() -> None:
+            manager.create_reader_group(
+                name,
+                [life.quiet],
+                retention="automatic",
+                acknowledge="checkpoint",
+                checkpoint_interval=None,
+            )
+
+        while not life.call("create_group", create, group=name, streams={life.quiet: {}})[0]:
+            life.wait(1.0)
+        life.made.add(name)
+    return life.until_it_works(lambda: manager.reader_group(name))
+
+
+def buffering_reader(life: Life) -> None:
+    """Read what is written, and for a while more, and die; in the end read all, and leave."""
+    group = _open(life)
+    who = {"group": _group_name(life), "reader": life.name}
+    is_in, reader = life.call(
+        "join",
+        partial(group.create_reader, life.name, lease=life.lease),
+        acknowledge="checkpoint",
+        streams=[life.quiet],
+        retention="automatic",
+        **who,
+    )
+    if not is_in:
+        return
+    life.state["round"] = life.state.get("round", 0) + 1
+    is_last = life.state["round"] > _ROUNDS
+    if not is_last:
+        _write(life, events=2)
+    quiet = 0
+    while quiet < 40:
+        is_good, found = life.call(
+            "next",
+            partial(reader.read_next_event, timeout=1.0),
+            told=partial(groups._told, life.quiet),
+            **who,
+        )
+        if not is_good:
+            if isinstance(found, life.errors.ReinitializationRequired):
+                life.call("expire", lambda: None, **who)
+                return
+            life.wait(1.0)
+        elif found.event is None:
+            quiet += 1
+            life.wait(0.2)
+    if is_last or not life.strike_soon(0.0):
+        groups._leave(life, reader, "checkpoint", who)
+    else:
+        life.wait(10.0)
+
+
+def asker(life: Life) -> None:
+    """Ask for the readers' positions, seldom for a checkpoint, and run the retention."""
+    group, stream = _open(life), stream_of(life, life.quiet)
+
+    def told(found: Any) -> Any:
+        return {name: cut_of(cut) for name, cut in found.stream_cuts.items()}
+
+    def ask(begin: Any) -> Any:
+        try:
+            return begin().result(30.0)
+        except TimeoutError:
+            raise life.errors.CheckpointFailed("it took too long") from None
+
+    def run() -> Any:
+        stream.retention().run(sweep=False)
+        return stream.head()
+
+    for number in range(2 * _ROUNDS):
+        life.wait(10.0)
+        name = f"{life.name}-{number}"
+        if life.source.random() < 0.2:
+            begin = partial(group.initiate_checkpoint, name)
+            life.call("checkpoint", partial(ask, begin), told=told, group=group.name, name=name)
+        else:
+            ask_cuts = partial(ask, group.generate_stream_cuts)
+            life.call("stream_cuts", ask_cuts, told=told, group=group.name)
+        life.wait(8.0)  # until the reader has published, if it does
+        life.call("retain", run, told=cut_of, stream=life.quiet)
