@@ -387,6 +387,29 @@ def group_passes_over_an_event(story: Story, bad: bool) -> None:
     story.got("q", [0, 2], "c")
 
 
+@breaks("readers", "a reader goes on after a deletion")
+def reader_is_told_of_a_deletion_again(story: Story, bad: bool) -> None:
+    """It is if another reader has ended that has perhaps not been told."""
+    story.join("r")
+    story.join("q")
+    story.fail("next", "NoSuchStream", by="r", group="g", reader="r")
+    if not bad:
+        story.expire("q")
+    story.fail("next", "NoSuchStream", by="r", group="g", reader="r")
+    if bad:
+        story.expire("q")
+
+
+@breaks("readers", "each event is read at least once")
+def group_passes_over_an_event_of_a_stream_that_is_there(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 2], "c")
+    if not bad:
+        story.unknown("delete_stream", stream="s")
+
+
 @breaks("readers", "each event is read at least once")
 def group_begins_behind_its_start(story: Story, bad: bool) -> None:
     three_events(story)
