@@ -8,20 +8,20 @@ acknowledged. A second stream of the group is deleted while they read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import appends, groups, layouts
 from tests.sim.workloads.common import KEYS, stream_of
 
-_PACES = ((0.0, 0.05), (0.3, 1.0), (2.0, 6.0, 15.0))
+_EAGER, _BEHIND, _SLOW = (0.0, 0.05), (0.3, 1.0), (4.0, 8.0)
 """Seconds between two calls of a reader."""
-_SECONDS = 60.0
+_SECONDS = 50.0
 
 
-def member(acknowledge: str) -> Body:
-    """Return a program that is one reader of the group after the other, each at its pace."""
+def member(acknowledge: str, *paces: Sequence[float]) -> Body:
+    """Return a program that is one reader of the group after the other, each at a pace of these."""
 
     def body(life: Life) -> None:
         stream_of(life)
@@ -52,7 +52,7 @@ def member(acknowledge: str) -> Body:
                 continue
             stay = min(until, life.now() + int(draw.choice((10, 40)) * 1e9))
             at_marker = partial(_perhaps_cut_off, life)
-            groups.read(life, reader, reader_id, stay, acknowledge, draw.choice(_PACES), at_marker)
+            groups.read(life, reader, reader_id, stay, acknowledge, draw.choice(paces), at_marker)
 
     return body
 
@@ -99,13 +99,14 @@ def _wait_for_the_group(life: Life) -> None:
 def programs(acknowledge: str) -> Mapping[str, Callable[[], Body]]:
     """Return what makes each program of the scene, by its letter."""
     return {
-        "4": lambda: member(acknowledge),
+        "4": lambda: member(acknowledge, _EAGER, _BEHIND),
+        "9": lambda: member(acknowledge, _SLOW),
         "5": lambda: checkpointer,
-        "6": lambda: appends.nameless_writer(25, waits=(0.2, 2.0)),
-        "7": lambda: layouts.scaler(10, waits=(0.2, 0.2, 3.0, 10.0)),
+        "6": lambda: appends.nameless_writer(25, waits=(0.5, 2.0)),
+        "7": lambda: layouts.scaler(16, waits=(0.2, 2.0, 4.0)),
         "8": lambda: deleter,
     }
 
 
-SCENE = "44456678"
+SCENE = "44956678"
 """The programs that play together."""
