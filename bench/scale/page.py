@@ -43,7 +43,7 @@ def written(page: str, prices: PriceList) -> str:
         "intervals": _intervals(counts, prices),
         "loads": _loads(counts, prices),
         "parts": _parts(counts, prices),
-        "prices": f"Prices: {prices.storage.name}.\n",
+        "prices": _prices(prices),
     }
     for name, lines in made.items():
         before, mark, rest = page.partition(f"<!-- scale: {name} -->\n")
@@ -77,7 +77,7 @@ def _counts(counts: Mapping[str, Count], prices: PriceList, day: str) -> Iterato
     rows = [
         [
             count.name,
-            *(number(count.calls[kind]) for kind in KINDS),
+            *(f"{count.calls[kind]:,.4g}" for kind in KINDS),
             number(count.written_bytes),
             number(count.read_bytes),
             dollars(1e6 * prices.storage.requests(count.calls)),
@@ -88,6 +88,32 @@ def _counts(counts: Mapping[str, Count], prices: PriceList, day: str) -> Iterato
     yield from _table(
         ["operation", *KINDS, "bytes written", "bytes read", "requests of a million"], rows
     )
+
+
+def _prices(prices: PriceList) -> Iterator[str]:
+    storage = prices.storage
+    million = {
+        "PUTs": storage.put_per_1000,
+        "GETs and HEADs": storage.get_per_1000,
+        "LISTs": storage.list_per_1000,
+        "DELETEs": storage.delete_per_1000,
+    }
+    rows = [[f"a million {kind}", f"${1_000 * price:g}"] for kind, price in million.items()]
+    rows += [
+        ["a GB for a month", f"${storage.gb_month:g}"],
+        ["a GB to the bucket, and from it", f"${storage.gb_written:g}, ${storage.gb_read:g}"],
+        ["a core for an hour", f"${prices('machines', 'core_hour'):g}"],
+        ["a broker of Kafka for an hour", f"${prices('machines', 'broker_hour'):g}"],
+        ["an agent of a diskless broker for an hour", f"${prices('machines', 'agent_hour'):g}"],
+        ["a GB of a network disk for a month", f"${prices('machines', 'disk_gb_month'):g}"],
+        ["a GB between zones", f"${prices('network', 'cross_zone_gb'):g}"],
+        [
+            "vendors: of Kafka a month, of a diskless broker a GB",
+            f"${prices('vendor', 'kafka_month'):g}, ${prices('vendor', 'diskless_gb_written'):g}",
+        ],
+    ]
+    yield f"Prices: {storage.name}.\n\n"
+    yield from _table(["what", "dollars"], rows)
 
 
 def _value(figures: Sequence[Figure], name: str) -> str:

@@ -1,12 +1,13 @@
 """Check the model of a commit with Spin: the rules hold, and without one of them a promise breaks.
 
-Needs ``spin`` and ``gcc`` (``apt install spin gcc``). Prints a row for each run, and exits with 1
-if a run ends otherwise than it should.
+Needs ``spin`` and ``gcc`` (``apt install spin gcc``). Prints a row for each run, with the seconds
+of a processor that it took, and exits with 1 if a run ends otherwise than it should.
 """
 
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,12 @@ def _call(command: list[str], folder: str) -> str:
     return done.stdout
 
 
+def _cpu_seconds() -> float:
+    """Return the seconds of a processor that all programs took which have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> int:
     """Check all runs; return how many ended otherwise than they should."""
     for tool in ("spin", "gcc"):
@@ -85,14 +92,17 @@ def main() -> int:
             return 1
     wrong = 0
     for run in RUNS:
+        before = _cpu_seconds()
         states, promise = check(run)
+        took = _cpu_seconds() - before
         is_right = (
             run.breaks in promise if run.breaks and promise else run.breaks == (promise or None)
         )
         wrong += not is_right
         found = f"breaks: {promise}" if promise else "every promise holds"
         print(
-            f"{run.what:48} {states:12,} states  {found}{'' if is_right else '  <- WRONG'}",
+            f"{run.what:48} {states:12,} states {took:5.0f} s  {found}"
+            f"{'' if is_right else '  <- WRONG'}",
             flush=True,
         )
     return wrong

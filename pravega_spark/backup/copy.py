@@ -426,8 +426,12 @@ def _is_data(key: str) -> bool:
     return "/data/" in key and key.endswith((".parquet", ".event"))
 
 
-class CopyUpdate:
-    """What a copy held before this run, and what is to be changed there once all is ready."""
+class UnfinishedCopy:
+    """The copy that a run makes or brings up to date: what it held before, and what waits.
+
+    Each table's change is noted by :meth:`prepare` or :meth:`later` while tables are copied one
+    after the other. Only :meth:`apply` makes the changes, when all are ready.
+    """
 
     def __init__(
         self,
@@ -725,7 +729,7 @@ class TableCopier:
     """How long a version stays pinned at most."""
     has_group: Callable[[str], bool]
     """Whether the copy has a reader group."""
-    update: CopyUpdate
+    update: UnfinishedCopy
 
     def pin(self, log: Log) -> Pin:
         """Pin a version above all that the copy has: its commit there gets the same number."""

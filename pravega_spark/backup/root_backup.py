@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pravega_spark.backup.copy import CopiedTable, CopyUpdate, TableCopier, copy_key_value_table
+from pravega_spark.backup.copy import CopiedTable, TableCopier, UnfinishedCopy, copy_key_value_table
 from pravega_spark.engine.kinds import GROUP, STREAM, TABLE
 from pravega_spark.engine.log.commit import Log, check_not_lost, create_object
 from pravega_spark.engine.log.snapshot import Snapshot
@@ -270,7 +270,7 @@ def back_up(
     )
     with allow_incomplete(target):
         claimed = BackupTarget(target, source, name, runtime, updates=updates)
-        update = CopyUpdate(
+        update = UnfinishedCopy(
             *(source, target, claimed.backup_id, name, runtime, claimed.check_claimed),
             is_open=claimed.is_finished,
             is_continued=claimed.is_continued,
@@ -349,7 +349,7 @@ class _SourceTables:
         """Yield those logs of tables which no scope lists any more."""
         yield from self._opened([("", path) for path in paths])
 
-    def logs(self, update: CopyUpdate) -> Iterator[tuple[Log, Log | None]]:
+    def logs(self, update: UnfinishedCopy) -> Iterator[tuple[Log, Log | None]]:
         """Yield the log of each table, after the caller has copied those before it.
 
         A key-value table's change log comes with the log of its folded table.
@@ -369,7 +369,7 @@ class _SourceTables:
                 if history is not None:
                     yield history, None
 
-    def _single_logs(self, update: CopyUpdate) -> Iterator[Log]:
+    def _single_logs(self, update: UnfinishedCopy) -> Iterator[Log]:
         yield from filter(None, [self._log(SETTINGS_TABLE)])
         if "/" in self._name:
             yield from self._single_stream(update)
@@ -442,7 +442,7 @@ class _SourceTables:
             )
         return None
 
-    def _single_stream(self, update: CopyUpdate) -> Iterator[Log]:
+    def _single_stream(self, update: UnfinishedCopy) -> Iterator[Log]:
         """Yield the tables of one stream; the copy gets a new scope that lists it."""
         scope, name = split_stream(self._name)
         log, view = self._single_log()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from pravega_spark.advice import command_line_advice
+from pravega_spark.cli import INTERRUPTED
 from pravega_spark.cli.commands import PROG, commands
 from pravega_spark.cli.lazy_commands import CommandMissing
 from pravega_spark.cli.many_names import DamagedNames
@@ -16,7 +17,7 @@ from pravega_spark.cli.output import wants_json
 from pravega_spark.errors import InvalidInput, PravegaSparkError
 from pravega_spark.primitives.printable import printable
 
-FAILED, MISUSED, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
+FAILED, MISUSED, UNKNOWN = 1, 2, 3
 
 
 def run(argv: Sequence[str]) -> int:

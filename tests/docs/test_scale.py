@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,3 +93,112 @@ def test_each_part_of_the_costs_follows_its_price() -> None:
             Prices(put_per_1000=0, get_per_1000=0, list_per_1000=0, gb_month=0), free
         )
         assert {c.dollars for c in page.costs(carried, counts, nothing).values()} == {0.0}
+
+
+class Calculator:
+    """What a reader computes, who has the page alone."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "|" in line]
+
+    def row(self, first: str) -> list[float]:
+        """Return the numbers of the row that begins so."""
+        (row,) = (row for row in self.rows if row[0] == first)
+        return [float(cell.strip("$").replace(",", "")) for cell in row[1:] if cell[-1].isdigit()]
+
+    def price(self, what: str) -> float:
+        return self.row(what)[0]
+
+    def stated(self, number: float, said: str) -> float:
+        """Return a number that a formula of the page has."""
+        assert said in self.text, said
+        return number
+
+    def requests(self, **calls: float) -> float:
+        million = {"PUT": "PUTs", "GET": "GETs and HEADs", "LIST": "LISTs", "DELETE": "DELETEs"}
+        prices = {kind: self.price(f"a million {name}") for kind, name in million.items()}
+        return sum(n * prices[kind] / 1e6 for kind, n in calls.items()) * 2_628_000
+
+    def ours(self, size: float, streams: int, interval: float, *, spark: bool) -> dict[str, float]:
+        put, get, lists, _, written, *_ = self.row("append of 1,024 events of 1 KiB")
+        commits = max(streams / interval, size / self.stated(33_554_432, "33,554,432"))
+        hourly = 160 if streams == 100_000 else self.stated(3_598, "3,598 / 3,600 s")
+        upkeep = streams * hourly / 3_600
+        each = 3 if spark else max(self.stated(5.5, "larger of 5.5"), 2 + interval / 2)
+        cores = size / 117.4e6 + 3 * size / self.stated(738e6, "*out* / 738 MB")
+        gets = commits * (get + 3 * each) + 0.8 * upkeep
+        puts = commits * put + 0.2 * upkeep
+        return {
+            "requests": self.requests(PUT=puts, GET=gets, LIST=commits * lists),
+            "storage": self.kept(size) * written / 1_048_576,
+            "clients": cores * 730 * self.price("a core for an hour"),
+        }
+
+    def kept(self, size: float) -> float:
+        days = self.stated(259_200, "259,200 s")
+        return size * days / 1e9 * self.price("a GB for a month")
+
+    def kafka(self, size: float, streams: int) -> dict[str, float]:
+        by_size = math.ceil(3 * size / self.stated(150e6, "150 MB"))
+        brokers = max(by_size, math.ceil(3 * streams / self.stated(4_000, "4,000")))
+        disks = 3 * size * 259_200 / self.stated(0.6, "/ 0.6") / 1e9
+        crossing = size * (2 / 3 + 2) / 1e9 * 2_628_000
+        return {
+            "machines": 3
+            * math.ceil(brokers / 3)
+            * 730
+            * self.price("a broker of Kafka for an hour"),
+            "disks": disks * self.price("a GB of a network disk for a month"),
+            "between zones": crossing * self.price("a GB between zones"),
+        }
+
+    def diskless(self, size: float) -> dict[str, float]:
+        agents = max(3, math.ceil(4 * size / self.stated(200e6, "200 MB")))
+        flushes = max(agents / self.stated(0.25, "/ 0.25 s"), size / self.stated(4e6, "/ 4 MB"))
+        merges = size / self.stated(16e6, "/ 16 MB")
+        return {
+            "machines": agents * 730 * self.price("an agent of a diskless broker for an hour"),
+            "requests": self.requests(PUT=flushes + merges, GET=4 * flushes + merges),
+            "storage": self.kept(size),
+        }
+
+    def delta(self, size: float, streams: int) -> dict[str, float]:
+        batches = streams / 10
+        cores = max(size / self.stated(20e6, "*in* / 20 MB") + 3 * size / 738e6, streams / 4)
+        return {
+            "machines": cores * 730 * self.price("a core for an hour"),
+            "requests": self.requests(PUT=5.2 * batches, GET=8 * batches, LIST=5 * batches),
+            "storage": self.kept(size),
+        }
+
+
+def test_a_calculator_gets_each_figure_from_the_page_alone() -> None:
+    page_alone = Calculator(page.PAGE.read_text(encoding="utf-8"))
+    loads = {
+        "1 MB/s in, 3 MB/s out, 10 streams": (1e6, 10),
+        "50 MB/s in, 150 MB/s out, 100 streams": (50e6, 100),
+        "1 GB/s in, 3 GB/s out, 100 streams": (1e9, 100),
+        "1 GB/s in, 3 GB/s out, 1,000 streams": (1e9, 1_000),
+        "1 GB/s in, 3 GB/s out, 100,000 streams": (1e9, 100_000),
+    }
+    for name, (size, streams) in loads.items():
+        (row,) = (r for r in page_alone.rows if r[0] == name and len(r) == 7)
+        interval = float(row[1].removesuffix(" s"))
+        is_last = streams == 100_000
+        found = [
+            page_alone.ours(size, streams, interval, spark=is_last),
+            page_alone.ours(size, streams, max(10, interval), spark=True),
+            page_alone.kafka(size, streams),
+            page_alone.diskless(size),
+            page_alone.delta(size, streams),
+        ]
+        said = [float(cell.strip("$").replace(",", "")) for cell in row[2:]]
+        for parts, dollars in zip(found, said, strict=True):
+            assert sum(parts.values()) == pytest.approx(dollars, rel=0.001, abs=0.5), name
+        hows = ("pravega_spark", "pravega_spark, 10 s", "Kafka", "diskless", "Delta and Spark")
+        for how, parts in zip(hows, found, strict=True):
+            for told in (r for r in page_alone.rows if r[:2] == [name, how]):
+                shown = dict(part.rsplit(" $", 1) for part in told[2].split(", "))
+                numbers = {part: float(text.replace(",", "")) for part, text in shown.items()}
+                assert numbers == pytest.approx(parts, rel=0.02, abs=0.5), (name, how)

@@ -55,6 +55,22 @@ class Fault:
         return source.replace(self.text, self.becomes)
 
 
+_NEW_TOKEN = """\
+            key = self.reader.key(version)
+            while True:
+                try:
+                    won = self.store.put_if_absent(key, data) is PutOutcome.CREATED
+                    if not won:
+                        self.winner = self.store.get(key)
+                        found = parse_commit(version, self.winner, self.reader.where, light=True)
+                        won = found.token == token
+                    break
+                except FileNotFoundError:
+                    token = self.runtime.token()
+                    data = body.encode(token, timestamp_ms, clock_ms)
+                except StoreUnavailable as error:
+                    raise self._unknown(version) from error
+"""
 ENGINE = (
     Fault(
         "a file that is acknowledged was fsynced before it got its name",
@@ -82,6 +98,28 @@ ENGINE = (
         "engine/log/commit.py",
         "light=True).token == token",
         "light=True).token != token",
+        ("unit/engine/log/test_commit_log.py",),
+    ),
+    Fault(
+        "a commit without an answer is looked for before anything is sent at the next version",
+        "engine/log/commit.py",
+        "            if not is_ours(store.get(key)):\n",
+        "            if not (is_ours(store.get(key)) and False):\n",
+        ("unit/engine/log/test_commit_log.py",),
+    ),
+    Fault(
+        "a commit without an answer is looked for at its own version, not at the newest one",
+        "engine/log/commit.py",
+        "            self.winner = found\n            return parse_commit(",
+        "            self.winner = found\n            if self.reader.has(version + 1):\n"
+        "                return False\n            return parse_commit(",
+        ("unit/engine/log/test_commit_log.py",),
+    ),
+    Fault(
+        "each attempt at a version has the same bytes and the same token",
+        "engine/log/commit.py",
+        "            won = self._put(version, token, data, body.added_paths)\n",
+        _NEW_TOKEN,
         ("unit/engine/log/test_commit_log.py",),
     ),
     Fault(
@@ -166,6 +204,13 @@ ENGINE = (
         "engine/writing/append.py",
         "if expected.offset not in (record.next_offset, ANY_OFFSET):",
         "if expected.offset > record.next_offset:",
+        ("unit/test_conditional_appends.py",),
+    ),
+    Fault(
+        "a conditional append beyond the tail lands nowhere",
+        "engine/writing/append.py",
+        "if expected.offset not in (record.next_offset, ANY_OFFSET):",
+        "if ANY_OFFSET < expected.offset < record.next_offset:",
         ("unit/test_conditional_appends.py",),
     ),
 )
@@ -1001,6 +1046,8 @@ NOT_SHOWN: Mapping[str, tuple[str, ...]] = {
         "a scale leaves no keys without a segment",
         "no event enters a segment after its seal",
     ),
+    "a batch is offered when the log has all before it: who knows of none of those loses the race "
+    "for its version": ("a batch waits for the one before it: the events of a writer have no gap",),
     "a second check, at the commit of a scale, holds it, too": (
         "automatic scaling leaves the minimum of segments",
     ),

@@ -18,6 +18,7 @@ from tests.sim.in_flight import pair
 FAULTS = (
     "kill", "kill at failpoints", "kill at calls", "stop", "pause", "cut off", "jump",
     "stand still", "full", "read only", "lose_request", "lose_answer", "late", "busy", "resent",
+    "unheard", "held back",
 )  # fmt: skip
 OUTCOMES: Mapping[str, tuple[str, ...]] = {
     "write": ("ok", "StreamSealed", "WriterFenced", "FencingTokenMismatch", "CommitUnknown"),
@@ -51,7 +52,6 @@ LONG_RUN = 300
 MOST_PLAYS = 40
 """How often a long run plays programs that may have a missing pair in flight."""
 NOT_REACHED: Mapping[str, str] = {
-    "failpoint cleanup.delete": "behind a checkpoint: tests/unit/engine/log/test_log_cleanup.py",
     "failpoint dead_letters.next": "typed streams alone: tests/unit/test_dead_letter_writer.py",
     "failpoint group.query.finished": "queries of Spark alone: tests/spark/test_reader_groups.py",
     "failpoint history.merged": "16 files: tests/unit/engine/stream/test_history_merge.py",

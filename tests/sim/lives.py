@@ -168,13 +168,23 @@ class Life(ABC):
         """Perhaps cut the process off from the storage for a time; return whether it is."""
         return False
 
-    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
+    def stop_at(self, failpoint: str, passing: int = 0, seconds: float = 200.0) -> bool:
         """Perhaps stop the process when it has passed a failpoint so often and comes to it again,
-        until another one has it go on, or some minutes have passed; return whether it will be."""
+        until another one has it go on, or so many seconds have passed; return whether it will be.
+        """
         return False
 
-    def meanwhile(self, failpoint: str) -> bool:
-        """Wait a minute for another process to stop at a failpoint; return whether it has."""
+    def lose_commit(self, how: str) -> bool:
+        """Perhaps leave the process's next commit without an answer; return whether it will be.
+
+        ``how`` is "unheard": it lands, and the process stops, at the failpoint of that name, until
+        another one has it go on. Or it is "held back": it lands when the process has looked for it
+        in vain, before it is sent again.
+        """
+        return False
+
+    def meanwhile(self, failpoint: str, seconds: float = 60.0) -> bool:
+        """Wait so long for another process to stop at a failpoint; return whether it has."""
         return False
 
     def go_on(self, failpoint: str) -> bool:

@@ -68,15 +68,18 @@ class SimulatedLife(Life):
     def cut_off(self, seconds: float) -> bool:
         return self.world.cut_off(self.process, seconds)
 
-    def stop_at(self, failpoint: str, passing: int = 0) -> bool:
-        return self.world.stop_at(self.process, failpoint, passing)
+    def stop_at(self, failpoint: str, passing: int = 0, seconds: float = 200.0) -> bool:
+        return self.world.stop_at(self.process, failpoint, passing, seconds)
 
-    def meanwhile(self, failpoint: str) -> bool:
-        until = self.now() + 60 * 1_000_000_000
+    def lose_commit(self, how: str) -> bool:
+        return self.world.lose_commit(self.process, how)
+
+    def meanwhile(self, failpoint: str, seconds: float = 60.0) -> bool:
+        until = self.now() + int(seconds * 1e9)
         while not self.world.has_stopped(failpoint):
             if self.now() > until:
                 return False
-            self.wait(0.1)
+            self.wait(seconds / 600)
         return True
 
     def go_on(self, failpoint: str) -> bool:

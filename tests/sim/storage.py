@@ -33,6 +33,10 @@ FAILURES: Mapping[str, tuple[str, bool]] = {
     "killed after": ("lose_answer", True),
 }
 """How the one call may go wrong that does: the fault, and whether its process is killed."""
+UNHEARD, HELD_BACK = "unheard", "held back"
+"""How a commit may go wrong for a scene: it lands, and its process hears nothing of it; or it lands
+when its process has looked for it in vain and sends it again."""
+_COMMITS = "/_delta_log/"
 
 
 @dataclass
@@ -107,11 +111,16 @@ class Bucket:
     failing: tuple[int, str] | None = None
     """The number of the one call that goes wrong, and how; without it the weather decides."""
     calls = 0
+    on_unheard: Callable[[Process], object] = bool
+    """Called with the process of an unheard commit when that has landed."""
     on_call: Callable[[Process], bool] | None = None
     """Called with the process of each request; it says whether the process dies of it."""
 
     def __post_init__(self) -> None:
         self.source = random.Random(self.scheduler.source.getrandbits(64))
+        self.lost_commits: dict[str, str] = {}
+        """How the next commit of a process goes wrong, by its name."""
+        self._held_back: dict[str, Callable[[], object]] = {}
         self.objects: dict[str, _Object] = {}
         self.keys: list[str] = []
         self.writes = 0
@@ -145,6 +154,15 @@ class Bucket:
         at = max(bisect_left(self.keys, prefix), bisect_right(self.keys, after))
         found = self.keys[at : at + count]
         return [key for key in found if key.startswith(prefix)]
+
+    def hold_back(self, key: str, effect: Callable[[], object]) -> None:
+        """Have a create land before the next one of the same object."""
+        self._held_back[key] = effect
+
+    def land_before(self, key: str) -> None:
+        """Let a create land that was held back."""
+        if (held := self._held_back.pop(key, None)) is not None:
+            held()
 
     # What is drawn
 
@@ -184,6 +202,8 @@ class Client:
                     process.kill()
         elif process.name in bucket.cut_off:
             fault = "cut off"
+        elif operation == "create" and _COMMITS in key and process.name in bucket.lost_commits:
+            fault = bucket.lost_commits.pop(process.name)
         elif draw.random() < weather.busy:
             fault = "busy"
         elif writes:
@@ -195,6 +215,8 @@ class Client:
             fault = "lose_answer"
         if fault is not None:
             bucket.counted[f"fault {fault}"] += 1
+        if fault == HELD_BACK:
+            bucket.hold_back(key, effect)
         went = bucket.latency_ns()
         line = f"{process.name} {operation} {key} {fault or ''}"
         if fault == "busy":
@@ -208,10 +230,14 @@ class Client:
 
         def land() -> None:
             bucket.note(line)
+            if operation == "create":
+                bucket.land_before(key)
             try:
                 answers.append((True, effect()))
             except Exception as error:
                 answers.append((False, error))
+            if fault == UNHEARD:
+                bucket.on_unheard(process)
             if fault is None:
                 scheduler.after(bucket.latency_ns(), answer)
 
@@ -224,7 +250,7 @@ class Client:
         if fault == "late":
             gives_up = bucket.between(weather.timeout_ms)
             scheduler.after(gives_up + bucket.between(weather.late_ms), land)
-        elif fault not in ("lose_request", "cut off"):
+        elif fault not in ("lose_request", "cut off", HELD_BACK):
             scheduler.after(went, land)
         if fault is not None:
             scheduler.wait(bucket.between(weather.timeout_ms))

@@ -703,6 +703,16 @@ def checkpoint_passes_over_a_segment(story: Story, bad: bool) -> None:
 # --------------------------------------------------------------------------- key-value tables
 
 
+@breaks("key_values", "a table has each change, folded or not")
+def table_lacks_changes_that_no_fold_has(story: Story, bad: bool) -> None:
+    story.put(0, a="1")
+    asked = {"table": "t", "keys": ["a"], "fresh": True}
+    if bad:
+        story.fail("get", "TruncatedData", **asked)
+    else:
+        story.fail("get", "StoreFull", **asked)
+
+
 @breaks("key_values", "a version is of one value")
 def version_has_two_values(story: Story, bad: bool) -> None:
     story.put(0, a="1")

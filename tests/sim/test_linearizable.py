@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 from tests.harness.tiers import sized
 from tests.sim import porcupine_runs
-from tests.sim.checkers import linearizable
+from tests.sim.checkers import linearizable, search
+from tests.sim.checkers.objects import objects_of
+from tests.sim.checkers.search import Operation, State
 from tests.sim.checkers.violations import Violation
 from tests.sim.drawn_histories import drawn_history
 from tests.sim.history import History
@@ -57,6 +61,31 @@ def with_unseen_events(count: int) -> History:
 @pytest.mark.medium
 def test_events_that_nobody_saw_do_not_multiply_the_search() -> None:
     assert is_linearizable(with_unseen_events(60))
+
+
+def test_events_that_nobody_saw_come_where_no_seen_one_is() -> None:
+    history = History()
+    more: dict[str, Any] = {"stream": "s", "writer": "w"}
+    for number in range(12):
+        history.invoke("p", "write", **more, events=[["k", f"lost{number}"]]).unknown()
+    calls = [history.invoke("q", "write", **more, events=[["k", f"e{n}"]]) for n in range(30)]
+    for number, call in enumerate(calls):
+        call.ok([[0, number]])
+    expected = {"position": [0, 30]}
+    history.invoke("q", "write_if", **more, events=[["k", "x"]], expected=expected).ok([[0, 30]])
+    tried = Counter[str]()
+
+    def counted(operation: Operation) -> Operation:
+        def step(state: State) -> State | None:
+            tried["steps"] += 1
+            assert tried["steps"] < 2_000
+            return operation.step(state)
+
+        return replace(operation, step=step)
+
+    (segment,) = (o for o in objects_of(calls_of(history.text())) if o.name == "segment s/0")
+    operations = [counted(operation) for operation in segment.operations]
+    assert search.is_linearizable(replace(segment, operations=operations))
 
 
 def test_same_seed_gives_the_same_bytes() -> None:

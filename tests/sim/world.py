@@ -18,14 +18,12 @@ from tests.sim.in_flight import Asked, InFlight
 from tests.sim.lives import is_refusal
 from tests.sim.processes import Host, Process
 from tests.sim.scheduler import Pace, Scheduler
-from tests.sim.storage import Bucket, Weather, disk_store, s3_store
+from tests.sim.storage import UNHEARD, Bucket, Weather, disk_store, s3_store
 
 if TYPE_CHECKING:
     from tests.sim.programs import Program
 
 AUDITOR = "audit"
-_LONGEST_STOP_NS = 200 * 1_000_000_000
-"""After so long a process goes on that has stopped for another one."""
 ROOTS = {True: "/simulated/root", False: "s3://simulated/root"}
 
 
@@ -72,14 +70,14 @@ class World:
         for fault in ("lose_request", "lose_answer", "late", "busy", "resent"):
             if getattr(self.bucket.weather, fault) and not self.has(f"fault {fault}"):
                 setattr(self.bucket.weather, fault, 0.0)
-        self.bucket.on_call = self.called
+        self.bucket.on_call, self.bucket.on_unheard = self.called, self._unheard
         self._deadly: list[list[Any]] = []
         """Failpoints or calls until one kills its process."""
         self._pausing: dict[str, int] = {}
         """Calls of a process until it stops for a while."""
-        self._stopping: dict[str, tuple[str, int]] = {}
-        """The failpoint at which a process stops until another one lets it go on, and how often it
-        passes it before."""
+        self._stopping: dict[str, tuple[str, int, float]] = {}
+        """The failpoint at which a process stops until another one lets it go on, how often it
+        passes it before, and for how many seconds it stops at most."""
         self._stopped: dict[str, Process] = {}
         """By failpoint the process that has stopped there."""
         *others, self._last_copy = copies
@@ -165,11 +163,12 @@ class World:
                 self.coverage[f"killed at {name}"] += 1
                 process.kill()
                 self.scheduler.step_aside()
-            wanted, times = self._stopping.get(process.name, ("", 0))
-            if wanted == name and times:
-                self._stopping[process.name] = name, times - 1
+            wanted, passing, seconds = self._stopping.get(process.name, ("", 0, 0.0))
+            if wanted == name and passing:
+                self._stopping[process.name] = name, passing - 1, seconds
             elif wanted == name:
                 self._stop(process, name)
+                self.scheduler.step_aside()
             self.scheduler.maybe(self.scheduler.pace.at_failpoints)
 
         return reached
@@ -187,6 +186,7 @@ class World:
         self._deadly.clear()
         self._pausing.clear()
         self._stopping.clear()
+        self.bucket.lost_commits.clear()
 
     def alive(self) -> list[str]:
         """Return the names of the processes that a fault may strike."""
@@ -246,20 +246,35 @@ class World:
         self.coverage["fault cut off"] += 1
         return True
 
-    def stop_at(self, process: Process, failpoint: str, passing: int) -> bool:
+    def stop_at(self, process: Process, failpoint: str, passing: int, seconds: float) -> bool:
         """Stop a process when it has passed a failpoint so often and comes to it again, unless the
         seed plays without that."""
         part = f"stop {process.name} at {failpoint}"
         if self.plan.failing is not None or not self.has(part):
             return False
-        self._stopping[process.name] = failpoint, passing
+        self._stopping[process.name] = failpoint, passing, seconds
         return True
 
+    def lose_commit(self, process: Process, how: str) -> bool:
+        """Leave the next commit of a process without an answer, unless the seed plays without that
+        or on a disk, which answers always."""
+        part = f"{how} commit of {process.name}"
+        if self.plan.failing is not None or self.is_disk or not self.has(part):
+            return False
+        if how == UNHEARD:
+            self._stopping[process.name] = how, 0, 200.0
+        self.bucket.lost_commits[process.name] = how
+        return True
+
+    def _unheard(self, process: Process) -> None:
+        """Be told that a commit of a process has landed of which it will hear nothing."""
+        if process.name in self._stopping and process.alive:
+            self._stop(process, UNHEARD)
+
     def _stop(self, process: Process, failpoint: str) -> None:
-        del self._stopping[process.name]
+        *_, seconds = self._stopping.pop(process.name)
         self._stopped[failpoint] = process
-        process.pause(_LONGEST_STOP_NS)
-        self.scheduler.step_aside()
+        process.pause(int(seconds * 1e9))
 
     def has_stopped(self, failpoint: str) -> bool:
         """Return whether a process has stopped at a failpoint, and has not gone on."""

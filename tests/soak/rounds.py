@@ -201,7 +201,15 @@ def _settle(life: Life) -> None:
 
 
 def clear(life: Life) -> None:
-    """Delete the round's scope, and do the root's maintenance."""
+    """Delete the round's scope, and do the root's maintenance.
+
+    Before, abort what a coordinator that was killed has prepared: nobody else may decide that.
+    """
     manager = life.manager()
+    for name in life.until_it_works(lambda: manager.list_streams(life.scope)):
+        stream = manager.stream(name)
+        for one in life.until_it_works(stream.transactions):
+            if one.status is life.package.TransactionStatus.PREPARED:
+                life.until_it_works(stream.transaction(one.transaction_id).abort)
     life.until_it_works(lambda: manager.delete_scope(life.scope, recursive=True))
     life.until_it_works(lambda: manager.maintain(full=True))

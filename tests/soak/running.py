@@ -238,7 +238,7 @@ class Run:
 
     def check(self, round: Round) -> None:
         """Write the history and start the check of it: the next round need not wait."""
-        if not round.recorded.exists():
+        if not round.recorded.exists() or not round.recorded.stat().st_size:
             return  # it has failed before anything was recorded, or after its check
         text = joined(round.recorded, seed=round.seed, storage=self.outcome.storage)
         round.history.write_text(text)

@@ -26,6 +26,7 @@ def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation for a version of nothing, one that goes back, or a part of an update."""
     for table in sorted({c.arguments["table"] for c in of(calls, "update", "get", "scan")}):
         mine = [c for c in of(calls, "update", "get", "scan") if c.arguments["table"] == table]
+        _is_whole(mine)
         _versions_are_of_changes(mine)
         _no_refused_value(mine)
         known: dict[str, list[tuple[Recorded, Entry]]] = {}
@@ -72,6 +73,13 @@ def _shown_by(call: Recorded, keys: Iterable[str]) -> dict[str, Entry]:
     if call.operation == "scan" and call.ok:
         return {key: Entry(key, None, None) for key in keys} | found
     return found
+
+
+def _is_whole(calls: Sequence[Recorded]) -> None:
+    """What the log of changes has lost, the folded table has: no call comes to a gap between."""
+    for call in calls:
+        if call.error == "TruncatedData":
+            raise Violation("a table has each change, folded or not", f"{call}")
 
 
 def _versions_are_of_changes(calls: Sequence[Recorded]) -> None:

@@ -207,8 +207,8 @@ def _segments(calls: Sequence[Recorded], stream: StreamHistory) -> Iterator[Obje
     """The state is the segment's next offset, and how many unseen events came.
 
     An event that may be there and that nobody saw may be in any segment: it may come at any time.
-    All of them do the same, so they come in the order of their calls: of N there are N cases to
-    search and not 2 to the power of N.
+    All of them do the same, so they come in the order of their calls, and where no seen event is:
+    of N there are N cases to search and not 2 to the power of N.
     """
     conditional = [c for c in of(calls, "write_if") if c.arguments["stream"] == stream.name]
     if not conditional:
@@ -246,8 +246,9 @@ def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
         offset = None if place is None else place[1]
         groups.setdefault((tried.batch, place is None), []).append((call, offset))
     unseen = [call for (_, is_unseen), of_one in groups.items() if is_unseen for call, _ in of_one]
+    taken = {place[1] for place in places.values() if place[0] == segment}
     for number, call in enumerate(sorted(unseen, key=lambda one: one.began)):
-        yield Operation(call.began, None, _unseen(number), str(call))
+        yield Operation(call.began, None, _unseen(number, taken), str(call))
     for (_, is_unseen), events in groups.items():
         if is_unseen:
             continue
@@ -262,8 +263,12 @@ def _appends(stream: StreamHistory, segment: str) -> Iterator[Operation]:
         yield Operation(call.began, ended, _append(call, segment, offsets), str(call))
 
 
-def _unseen(number: int) -> Step:
-    return lambda state: (state[0] + 1, number + 1) if state[1] == number else None  # type: ignore[index]
+def _unseen(number: int, taken: Set[int]) -> Step:
+    def step(state: Any) -> State | None:
+        offset, came = state
+        return (offset + 1, number + 1) if came == number and offset not in taken else None
+
+    return step
 
 
 def _append(call: Recorded, segment: str, offsets: Sequence[int]) -> Step:

@@ -9,7 +9,8 @@ import (
 //
 // The state is the next offset, and how many unseen events came. An event that may be there and that
 // nobody saw may be in any segment, and may have come at any time. All of them do the same, so they
-// come in the order of their calls: of N there are N cases to search and not 2 to the power of N.
+// come in the order of their calls, and where no seen event is: of N there are N cases to search and
+// not 2 to the power of N.
 func segments(calls []*call, s *stream) []*thing {
 	var conditional []*call
 	names := map[string]bool{}
@@ -48,10 +49,16 @@ func segments(calls []*call, s *stream) []*thing {
 		for _, unit := range s.units(func(t *tried) bool { return t.placed && t.segment == segment }) {
 			one.append(unit, segment)
 		}
+		taken := map[int]bool{}
+		for _, seen := range s.events {
+			if seen.placed && seen.segment == segment {
+				taken[seen.offset] = true
+			}
+		}
 		for n, c := range unseen {
 			one.add(c, c.Began, endless, func(state string) (string, bool) {
 				next, came := parsed(state)
-				return tail(next+1, n+1), came == n
+				return tail(next+1, n+1), came == n && !taken[next]
 			})
 		}
 		here := keysIn(segment, s, calls)

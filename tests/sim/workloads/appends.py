@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -192,6 +192,30 @@ def reader(rounds: int) -> Body:
     return body
 
 
+def write_if(
+    life: Life,
+    writer: Any,
+    written: list[str],
+    expected: Any,
+    recorded: Mapping[str, Any],
+    *,
+    stream: str,
+    session: str,
+) -> tuple[bool, Any]:
+    """Write a key's event on a condition, as a call of the history, which has it as recorded."""
+    key, event = written
+    return life.call(
+        "write_if",
+        lambda: writer.write_event(event, key, expected=expected).result(),
+        told=lambda pointer: [position_of(pointer)],
+        stream=stream,
+        writer=life.name,
+        session=session,
+        events=[written],
+        expected=recorded,
+    )
+
+
 def conditional_writer(rounds: int) -> Body:
     """Return a program that writes only at the position that it expects."""
 
@@ -218,20 +242,9 @@ def conditional_writer(rounds: int) -> Body:
                 expected = writer.last_event_number + draw.choice((0, 0, 0, 1))
                 recorded = {"number": expected}
 
-            def write(
-                writer: Any = writer, expected: Any = expected, event: str = event, key: str = key
-            ) -> Any:
-                return writer.write_event(event, key, expected=expected).result()
-
-            is_done, found = life.call(
-                "write_if",
-                write,
-                told=lambda pointer: [position_of(pointer)],
-                stream=life.stream,
-                writer=life.name,
-                session=f"{life.name}/{handles}",
-                events=[[key, event]],
-                expected=recorded,
+            session = f"{life.name}/{handles}"
+            is_done, found = write_if(
+                life, writer, [key, event], expected, recorded, stream=life.stream, session=session
             )
             if is_done:
                 last = found

@@ -13,14 +13,7 @@ _ROUNDS = 3
 
 def _put(life: Life, table: Any, key: str) -> None:
     life.state["value"] = life.state.get("value", 0) + 1
-    value = f"{life.author}:{life.state['value']}"
-    life.call(
-        "update",
-        partial(tables._put, table, key, value),
-        told=lambda version: [tables._version(version)],
-        table=life.table,
-        changes=[{"key": key, "value": value}],
-    )
+    tables.put(life, table, key, f"{life.author}:{life.state['value']}")
 
 
 def _get_all(life: Life, table: Any) -> None:
@@ -41,7 +34,7 @@ def _retain(life: Life) -> None:
 
 def follower(life: Life) -> None:
     """Have a group read the change log to its end, and run the retention; die, and look again."""
-    table = tables._table(life)
+    table = tables.opened(life)
     _get_all(life, table)
     life.state["round"] = life.state.get("round", 0) + 1
     if life.state["round"] > _ROUNDS:
@@ -89,7 +82,7 @@ def _fold(life: Life) -> None:
 
 def first_folder(life: Life) -> None:
     """Fold, and stop with what was read; the other folder reads more meanwhile."""
-    table = tables._table(life)
+    table = tables.opened(life)
     while life.state.setdefault("round", 0) < _ROUNDS:
         life.state["round"] += 1
         _put(life, table, "a")
@@ -100,7 +93,7 @@ def first_folder(life: Life) -> None:
 
 def second_folder(life: Life) -> None:
     """Fold what the first one has not read, and stop until that one has committed."""
-    table = tables._table(life)
+    table = tables.opened(life)
     for _ in range(_ROUNDS):
         if life.meanwhile("fold.read"):
             _put(life, table, "b")
@@ -119,6 +112,6 @@ def conductor(life: Life) -> None:
             life.go_on("fold.written")
             life.wait(5.0)
             _retain(life)
-        _get_all(life, tables._table(life))
+        _get_all(life, tables.opened(life))
         life.strike_soon(0.0)
         life.wait(1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from tests.sim.lives import Body, Life
@@ -17,6 +17,7 @@ from tests.sim.workloads import (
     event_times,
     folds,
     groups,
+    late_commits,
     layouts,
     overtaken,
     quiet,
@@ -45,11 +46,9 @@ _TOGETHER = (
 """Situations that are rare where each program is drawn by itself: two that do the same at once, and
 all that one promise needs."""
 _SCENES_APART = 15
-"""Of so many seeds one plays a scene of ``overtaken``, one of the others, and one the crowd."""
-_OTHERS_AT = 9
-"""The remainder of the seeds that play the others."""
+"""Of so many seeds some play a scene each."""
 _CROWD_AT = 4
-"""That of the seeds that play the crowd."""
+"""The remainder of the seeds that play the crowd."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -85,27 +84,28 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
     }
 
 
-_OTHERS: tuple[tuple[Maker, ...], ...] = (
-    *(
-        (partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene))
-        for scene in resets.SCENES
+def _two(scene: overtaken.Scene) -> tuple[Maker, Maker]:
+    return partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene)
+
+
+_SCENES: Mapping[int, tuple[tuple[Maker, ...], ...]] = {
+    9: (
+        *map(_two, resets.SCENES),
+        (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
+        (lambda: folds.follower,),
+        (lambda: folds.first_folder, lambda: folds.second_folder, lambda: folds.conductor),
     ),
-    (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
-    (lambda: folds.follower,),
-    (lambda: folds.first_folder, lambda: folds.second_folder, lambda: folds.conductor),
-)
-"""The programs of each of the other scenes."""
+    12: (*map(_two, late_commits.SCENES),),
+    14: (*map(_two, overtaken.SCENES),),
+}
+"""The programs of each scene, by the remainder of the seeds that play it."""
 
 
 def _scene(seed: int) -> dict[str, Maker]:
     """Return what makes the programs of a seed's scene, by their letters."""
     number, at = divmod(seed, _SCENES_APART)
-    if at == _OTHERS_AT:
-        makers = _OTHERS[number % len(_OTHERS)]
-    else:
-        scene = overtaken.SCENES[number % len(overtaken.SCENES)]
-        makers = partial(overtaken.slow_one, scene), partial(overtaken.fast_one, scene)
-    return dict(zip("123", makers, strict=False))
+    scenes = _SCENES.get(at, _SCENES[14])
+    return dict(zip("123", scenes[number % len(scenes)], strict=False))
 
 
 LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123", *crowd.SCENE})
@@ -120,7 +120,7 @@ def play(world: World) -> None:
         acknowledge = ("next", "checkpoint")[world.plan.seed // _SCENES_APART % 2]
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
-    if world.plan.seed % _SCENES_APART in (_OTHERS_AT, _SCENES_APART - 1):
+    if world.plan.seed % _SCENES_APART in _SCENES:
         names = list(_scene(world.plan.seed))
     elif is_crowd:
         names = list(crowd.SCENE)

@@ -16,7 +16,6 @@ from tests.sim.lives import Body, Life
 from tests.sim.workloads import quiet
 from tests.sim.workloads.common import read_all, stream_of
 
-_ROUNDS = 3
 _KEPT = "1 minute"
 """What sweeps keep: the least that they take."""
 _AGED = 62.0
@@ -32,6 +31,9 @@ class Scene:
     meanwhile: Callable[[Life], object]
     afterwards: Callable[[Life], object] = bool
     """What it does as soon as the slow one goes on."""
+    seconds: float = 60.0
+    """How long it may take until the slow one stops."""
+    rounds: int = 3
 
 
 def slow_one(scene: Scene) -> Body:
@@ -39,7 +41,7 @@ def slow_one(scene: Scene) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life, life.quiet)
-        while life.state.setdefault("round", 0) < _ROUNDS:
+        while life.state.setdefault("round", 0) < scene.rounds:
             life.state["round"] += 1
             scene.slow(life)
             life.wait(1.0)
@@ -52,9 +54,9 @@ def fast_one(scene: Scene) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life, life.quiet)
-        while life.state.setdefault("round", 0) < _ROUNDS:
+        while life.state.setdefault("round", 0) < scene.rounds:
             life.state["round"] += 1
-            if life.meanwhile(scene.at):
+            if life.meanwhile(scene.at, scene.seconds):
                 scene.meanwhile(life)
                 life.go_on(scene.at)
                 scene.afterwards(life)
@@ -67,7 +69,7 @@ def _event(life: Life) -> str:
     return f"{life.author}-{life.state['event']}"
 
 
-def _write(life: Life, key: str = "k0", events: int = 1) -> Any:
+def write(life: Life, key: str = "k0", events: int = 1) -> Any:
     """Write events in one call, as one chunk; return the first position, if it is known."""
     writer = life.until_it_works(stream_of(life, life.quiet).create_writer)
     texts = [_event(life) for _ in range(events)]
@@ -83,9 +85,10 @@ def _write(life: Life, key: str = "k0", events: int = 1) -> Any:
     return found[0] if is_done else None
 
 
-def _sweep(life: Life) -> None:
-    sweep = partial(stream_of(life, life.quiet).sweep, grace=_KEPT, retain=_KEPT)
-    life.call("sweep", sweep, stream=life.quiet)
+def sweep(life: Life) -> bool:
+    """Sweep the stream; return whether that was done."""
+    work = partial(stream_of(life, life.quiet).sweep, grace=_KEPT, retain=_KEPT)
+    return life.call("sweep", work, stream=life.quiet)[0]
 
 
 def _compact(life: Life) -> None:
@@ -96,7 +99,7 @@ def _compact(life: Life) -> None:
 def compact(life: Life) -> None:
     """Write three chunks, truncate amid the first, and stop before they are replaced."""
     stream = stream_of(life, life.quiet)
-    first = _write(life, events=2)
+    first = write(life, events=2)
     if first is not None:
         cut = life.until_it_works(stream.tail)
         cut = replace(cut, positions={**cut.positions, first.segment_id: first.offset + 1})
@@ -107,7 +110,7 @@ def compact(life: Life) -> None:
 
         life.call("truncate", truncate, told=cut_of, stream=life.quiet, cut=cut_of(cut))
     for _ in range(2):
-        _write(life)
+        write(life)
     life.until_it_works(partial(quiet._seal_all, stream))
     life.stop_at("compact.commit")
     _compact(life)
@@ -119,7 +122,7 @@ def retain(life: Life) -> None:
     Perhaps another subscriber has released nothing.
     """
     stream = stream_of(life, life.quiet)
-    _write(life)
+    write(life)
     who = {"stream": life.quiet, "subscriber": life.author}
     other = {**who, "subscriber": f"{life.author}-behind"}
     is_held = life.source.random() < 0.5
@@ -143,9 +146,9 @@ def retain(life: Life) -> None:
 
 def write_and_sweep(life: Life) -> None:
     """Make a newer version, and let the horizon pass all before it."""
-    _write(life)
+    write(life)
     life.wait(_AGED)
-    _sweep(life)
+    sweep(life)
 
 
 def compact_twice(life: Life) -> None:

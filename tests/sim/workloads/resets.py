@@ -14,7 +14,7 @@ from tests.sim.answers import cut_of
 from tests.sim.lives import Life
 from tests.sim.workloads import groups
 from tests.sim.workloads.common import read_all, stream_of
-from tests.sim.workloads.overtaken import Scene, _write
+from tests.sim.workloads.overtaken import Scene, write
 
 
 def _group_name(life: Life) -> str:
@@ -97,16 +97,16 @@ def _retain(life: Life) -> None:
 
 def publish(life: Life) -> None:
     """Read what is written, and stop before that is published; then run the retention."""
-    _write(life, events=2)
+    write(life, events=2)
     _read_all_and_leave(life, stops=True)
     _retain(life)
 
 
 def subscribe(life: Life) -> None:
     """Read what is written, write more, and reset behind that; stop before the stream knows."""
-    _write(life, events=2)
+    write(life, events=2)
     _read_all_and_leave(life)
-    _write(life, events=2)
+    write(life, events=2)
     tail = life.until_it_works(stream_of(life, life.quiet).tail)
     life.stop_at("group.change.noted")
     _reset(life, tail)

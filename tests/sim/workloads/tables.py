@@ -11,7 +11,8 @@ from tests.sim.workloads.common import stream_of
 KEYS = ("a", "b", "c")
 
 
-def _table(life: Life) -> Any:
+def opened(life: Life) -> Any:
+    """Return the table; create it before, whoever else does."""
     stream_of(life)
     manager = life.manager()
     if life.table not in life.made:
@@ -25,15 +26,38 @@ def _version(version: Any) -> Any:
     return [version.segment_id, version.offset]
 
 
-def _put(table: Any, key: str, value: str) -> Any:
-    return table.put(key, value).result()
+def put(life: Life, table: Any, key: str, value: str) -> None:
+    """Set an entry, whatever it was, as a call of the history."""
+    life.call(
+        "update",
+        lambda: table.put(key, value).result(),
+        told=lambda version: [_version(version)],
+        table=life.table,
+        changes=[{"key": key, "value": value}],
+    )
+
+
+def put_if(life: Life, table: Any, key: str, value: str, entry: Any) -> None:
+    """Set an entry if it is still the one that is given, as a call of the history."""
+    updates = life.module("key_value.updates")
+    if entry is None:
+        step, expected = updates.TableInsert(key, value), "absent"
+    else:
+        step, expected = updates.TablePut(key, value, entry.version), _version(entry.version)
+    life.call(
+        "update",
+        partial(table.update, [step]),
+        told=lambda versions: [_version(v) for v in versions],
+        table=life.table,
+        changes=[{"key": key, "value": value, "expected": expected}],
+    )
 
 
 def table_user(rounds: int) -> Body:
     """Return a program that changes entries, on the versions that it knows, and gets them."""
 
     def body(life: Life) -> None:
-        table, draw, state = _table(life), life.source, life.state
+        table, draw, state = opened(life), life.source, life.state
         updates = life.module("key_value.updates")
         known: dict[str, Any] = {}
         kinds = ["update", "update", "get", "scan", "put"]
@@ -71,14 +95,7 @@ def table_user(rounds: int) -> Body:
                     table=life.table,
                 )
             elif kind == "put":
-                key, value = draw.choice(KEYS), f"{life.name}:{state['value']}"
-                life.call(
-                    "update",
-                    partial(_put, table, key, value),
-                    told=lambda version: [_version(version)],
-                    table=life.table,
-                    changes=[{"key": key, "value": value}],
-                )
+                put(life, table, draw.choice(KEYS), f"{life.name}:{state['value']}")
             else:
                 changes: list[dict[str, Any]] = []
                 steps = []
@@ -118,7 +135,7 @@ def folder(rounds: int) -> Body:
     """Return a program that folds the table's changes once they are old, and sweeps the log."""
 
     def body(life: Life) -> None:
-        _table(life)
+        opened(life)
         manager = life.manager()
         for _ in range(rounds):
             life.wait(life.source.choice((200.0, 650.0)))

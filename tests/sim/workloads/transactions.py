@@ -111,7 +111,7 @@ def _play(
             draw.choice((life.pause_soon, partial(life.strike_soon, 0.5)))()
         is_done, _ = life.call("commit", transaction.commit, transaction=name)
         if not is_done:
-            _after_unknown(life, transaction, name, write, streams)
+            _after_unknown(life, transaction, name, write, streams, other)
     life.wait(draw.choice((0.0, 1.0)))
 
 
@@ -139,17 +139,26 @@ def _decide(
         life.wait(10.0)
 
 
-def _after_unknown(life: Life, transaction: Any, name: str, write: Any, streams: list[str]) -> None:
+def _after_unknown(
+    life: Life,
+    transaction: Any,
+    name: str,
+    write: Any,
+    streams: list[str],
+    other: Callable[[], Any] | None,
+) -> None:
     """Go on with a transaction whose commit failed: write to it, abort it, or commit it again.
 
-    A joint one that is not decided yet may take the write, and is committed with it.
+    One that is not decided yet may take the write, and is committed with it. So it is written to
+    only if another handle says that it is decided; this one need not know.
     """
     more = ("write",) if len(streams) == 1 else ()
     kind = life.source.choice((*more, "abort", "again"))
-    if kind == "write":  # it is in no stage: nobody may ever see it
+    if kind == "write" and other is not None:  # it is in no stage: nobody may ever see it
         with contextlib.suppress(life.errors.PravegaSparkError):
-            write(streams[0], f"{name}.late", KEYS[0])
-            transaction.flush()
+            if other().status.name != "OPEN":
+                write(streams[0], f"{name}.late", KEYS[0])
+                transaction.flush()
     if kind == "abort":
         life.call("abort", transaction.abort, transaction=name)
     else:

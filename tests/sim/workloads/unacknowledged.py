@@ -13,9 +13,11 @@ from tests.sim.answers import cut_of
 from tests.sim.lives import Life
 from tests.sim.workloads import groups
 from tests.sim.workloads.common import stream_of
-from tests.sim.workloads.overtaken import _write
+from tests.sim.workloads.overtaken import write
 
 _ROUNDS = 3
+_ATTEMPTS = 4
+"""How often what failed is tried again, before the next round."""
 
 
 def _group_name(life: Life) -> str:
@@ -45,22 +47,26 @@ def _open(life: Life) -> Any:
 
 def buffering_reader(life: Life) -> None:
     """Read what is written, and for a while more, and die; in the end read all, and leave."""
-    group = _open(life)
-    who = {"group": _group_name(life), "reader": life.name}
-    is_in, reader = life.call(
-        "join",
-        partial(group.create_reader, life.name, lease=life.lease),
-        acknowledge="checkpoint",
-        streams=[life.quiet],
-        retention="automatic",
-        **who,
-    )
-    if not is_in:
-        return
+    group, reader, tried = _open(life), None, 0
+    while reader is None:
+        tried += 1
+        who = {"group": _group_name(life), "reader": f"{life.name}-{tried}"}
+        is_in, found = life.call(
+            "join",
+            partial(group.create_reader, who["reader"], lease=life.lease),
+            acknowledge="checkpoint",
+            streams=[life.quiet],
+            retention="automatic",
+            **who,
+        )
+        if is_in:
+            reader = found
+        else:
+            life.wait(1.0)
     life.state["round"] = life.state.get("round", 0) + 1
     is_last = life.state["round"] > _ROUNDS
     if not is_last:
-        _write(life, events=2)
+        write(life, events=2)
     quiet = 0
     while quiet < 40:
         is_good, found = life.call(
@@ -108,6 +114,11 @@ def asker(life: Life) -> None:
             life.call("checkpoint", partial(ask, begin), told=told, group=group.name, name=name)
         else:
             ask_cuts = partial(ask, group.generate_stream_cuts)
-            life.call("stream_cuts", ask_cuts, told=told, group=group.name)
+            for _ in range(_ATTEMPTS):
+                if life.call("stream_cuts", ask_cuts, told=told, group=group.name)[0]:
+                    break
         life.wait(8.0)  # until the reader has published, if it does
-        life.call("retain", run, told=cut_of, stream=life.quiet)
+        for _ in range(_ATTEMPTS):
+            if life.call("retain", run, told=cut_of, stream=life.quiet)[0]:
+                break
+            life.wait(1.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.backup.copy import CopyUpdate, TableCopier
+from pravega_spark.backup.copy import TableCopier, UnfinishedCopy
 from pravega_spark.engine.log import checkpoint
 from pravega_spark.engine.log.commit import Log
 from pravega_spark.engine.log.retained import Pin, VersionAges, pin, pins, release, release_expired
@@ -109,7 +109,7 @@ def test_copy_is_an_independent_root_with_streams_and_groups() -> None:
 def copier_to(copy: Store, world: World) -> TableCopier:
     """Return what copies tables of a world to an empty store."""
     given = world.store, copy, "b", "", world.runtime, lambda: None
-    held = CopyUpdate(*given, is_open=False, is_continued=False)
+    held = UnfinishedCopy(*given, is_open=False, is_continued=False)
     return TableCopier(copy, "b", HOUR_MS, bool, held)
 
 

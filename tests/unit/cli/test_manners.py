@@ -115,3 +115,29 @@ def test_a_reader_that_is_gone_is_no_failure(words: list[str]) -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+CLI = "pravega_spark.cli"
+_INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from pravega_spark.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "module", ["click", "pravega_spark.cli.commands", "pravega_spark.cli.kvt_commands"]
+)
+def test_interrupt_amid_the_imports_of_a_command_shows_no_traceback(module: str) -> None:
+    words = [module, "kvt", "--help"]
+    command = [sys.executable, "-c", _INTERRUPTED, *words]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
