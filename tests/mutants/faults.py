@@ -308,7 +308,7 @@ READER_GROUPS = (
         "reader_groups/transitions.py",
         "unassigned={k: o for k, o in state.unassigned.items() if k not in acquired},",
         "unassigned=state.unassigned,",
-        ("unit/reader_groups/test_simulation.py",),
+        ("unit/reader_groups/test_reader_step.py",),
     ),
     Fault(
         "an expired reader changes nothing in its group",
@@ -336,7 +336,7 @@ READER_GROUPS = (
         "reader_groups/transitions.py",
         "if state.phase is not Phase.ACTIVE or state.pending_checkpoint(reader) is not None:",
         "if state.phase is not Phase.ACTIVE:",
-        ("unit/reader_groups/test_simulation.py",),
+        ("unit/reader_groups/test_reader_step.py",),
     ),
     Fault(
         "where checkpoints acknowledge, nobody reads on behind what is not acknowledged",
@@ -393,7 +393,7 @@ READER_GROUPS = (
         "reader_groups/step.py",
         "owned_offsets(state, view.reader, answering.held)",
         "owned_offsets(state, view.reader, view.held)",
-        ("unit/reader_groups/test_group_reader.py",),
+        ("unit/reader_groups/test_acknowledgement.py",),
     ),
     Fault(
         "a reader that waits for an acknowledgement asks for a checkpoint",
