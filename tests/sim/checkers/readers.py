@@ -205,7 +205,7 @@ def check(calls: Sequence[Recorded]) -> None:
         _not_expired(group)
         _nothing_skipped(group, streams)
         _by_key(group, streams)
-        _again(group)
+        _again(group, streams)
         _told_once(group)
         _all_of_it(group, streams)
         if group.acknowledge == "checkpoint":
@@ -520,12 +520,12 @@ def _is_committed(group: Group, first: Handed, second: Handed) -> bool:
     )
 
 
-def _again(group: Group) -> None:
+def _again(group: Group, streams: dict[str, StreamHistory]) -> None:
     """An event comes again only if its first reader did not acknowledge it."""
     firsts: dict[tuple[str, str], list[Handed]] = {}
     for one in group.handed:
         for first in firsts.setdefault((one.stream, one.event), []):
-            why = _acknowledged(group, first, one)
+            why = _acknowledged(group, first, one, streams)
             if why:
                 raise Violation(
                     "an acknowledged event is not read again",
@@ -534,7 +534,9 @@ def _again(group: Group) -> None:
         firsts[one.stream, one.event].append(one)
 
 
-def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
+def _acknowledged(
+    group: Group, first: Handed, second: Handed, streams: dict[str, StreamHistory]
+) -> str:
     """Return why a group must not hand an event out for a second time; empty if it may."""
     if group.acknowledge == "transaction":
         committed = _is_committed(group, first, second)
@@ -551,7 +553,10 @@ def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
     for checkpoint in group.checkpoints:
         name = checkpoint.arguments["name"]
         completed = checkpoint.ok and checkpoint.before(second.session.joined)
-        if completed and session.markers.get(name, -1) > at:
+        # Of who was lost before its answer came the checkpoint has less than was before its marker.
+        cut = checkpoint.value.get(first.stream, {}) if completed else {}
+        is_inside = streams[first.stream].layout.before(first.position, cut)
+        if is_inside and session.markers.get(name, -1) > at:
             return f"was before the marker of {name!r}, which completed"
     return ""
 

@@ -85,6 +85,12 @@ def deleter(life: Life) -> None:
         life.call("update_group", partial(group.update, remove=[life.brief]), group=life.group)
 
 
+def writer(life: Life) -> None:
+    """Write to all keys; few calls have an unknown outcome, so the order of all is soon found."""
+    life.retry_timeout = "60 s"
+    appends.nameless_writer(25, waits=(0.5, 2.0))(life)
+
+
 def checkpointer(life: Life) -> None:
     """Ask for checkpoints all the time."""
     _wait_for_the_group(life)
@@ -102,7 +108,7 @@ def programs(acknowledge: str) -> Mapping[str, Callable[[], Body]]:
         "4": lambda: member(acknowledge, _EAGER, _BEHIND),
         "9": lambda: member(acknowledge, _SLOW),
         "5": lambda: checkpointer,
-        "6": lambda: appends.nameless_writer(25, waits=(0.5, 2.0)),
+        "6": lambda: writer,
         "7": lambda: layouts.scaler(16, waits=(0.2, 2.0, 4.0)),
         "8": lambda: deleter,
     }
