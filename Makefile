@@ -95,7 +95,7 @@ long: setup classes ## the tests that have a long form, at full size: about an h
 mutants: $(INSTALLED) ## place small faults in copies, one at a time, which the tests of their promises catch (ARGS="--help"): about seven minutes
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ARGS)
 
-model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: about five minutes
+model: $(INSTALLED) ## walk through every order of steps of a commit in a model, and of eight that lack a rule; needs spin and gcc: two minutes of one processor
 	$(BIN)/python docs/model/check.py
 
 sim: $(INSTALLED) ## play the package in a simulator (SEEDS=300, FIRST=0); prints what fails, how to play it again, and what was covered: about three and a half minutes for 300

@@ -12,6 +12,7 @@ from bench.scale import page
 from bench.scale.counts import counted
 from bench.scale.model import read_list
 from pravega_spark.errors import InvalidInput
+from tests.harness.arguments import end_with_the_reader
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,4 +38,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    end_with_the_reader()
     sys.exit(main())

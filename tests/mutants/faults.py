@@ -213,6 +213,13 @@ ENGINE = (
         "if ANY_OFFSET < expected.offset < record.next_offset:",
         ("unit/test_conditional_appends.py",),
     ),
+    Fault(
+        "a refused conditional append tells a position of that moment",
+        "engine/writing/committer.py",
+        "raise other_segment(self._stream.view(life=self.life), expected, key)",
+        "raise other_segment(self._stream.view(refresh=False), expected, key)",
+        ("unit/test_conditional_appends.py",),
+    ),
 )
 
 TRANSACTIONS = (

@@ -165,7 +165,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "drain": (_GROUP, _anything),
     "checkpoint": ({**_GROUP, "name": _text}, _CUTS),
     "stream_cuts": (_GROUP, _CUTS),
-    "reset": ({**_GROUP, "to": _CUTS}, _anything),
+    "reset": ({**_GROUP, "to": _CUTS}, _maybe(_number)),
     "update": ({**_TABLE, "changes": _list(_object(key=_text, value=_anything))}, _list(_POSITION)),
     "get": ({**_TABLE, "keys": _list(_text), "fresh": _flag}, _list(_maybe(_ENTRY))),
     "scan": (_TABLE, _map(_ENTRY)),

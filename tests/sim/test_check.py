@@ -102,6 +102,10 @@ GET = (
     '{"arguments":{"fresh":true,"keys":["a"],"table":"t"},'
     '"call":0,"operation":"get","process":"p","step":1,"type":"invoke"}'
 )
+RESET = (
+    '{"arguments":{"group":"g","to":{"s":{"0":0}}},"call":0,"operation":"reset","process":"p",'
+    '"step":1,"type":"invoke"}'
+)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +128,7 @@ GET = (
         ),
         ((HEAD, "[" * 100_000), "line 2 has too many brackets"),
         ((HEAD, GET.replace("true", '"yes"')), "line 2: get cannot have 'fresh' 'yes'"),
+        ((HEAD, RESET, '{"call":0,"step":2,"type":"ok","value":"1"}'), "line 3: reset cannot have"),
     ],
 )
 def test_line_that_no_checker_can_read_is_named(

@@ -706,7 +706,7 @@ def checkpoint_passes_over_a_segment(story: Story, bad: bool) -> None:
 @breaks("key_values", "a table has each change, folded or not")
 def table_lacks_changes_that_no_fold_has(story: Story, bad: bool) -> None:
     story.put(0, a="1")
-    asked = {"table": "t", "keys": ["a"], "fresh": True}
+    asked: dict[str, Any] = {"table": "t", "keys": ["a"], "fresh": True}
     if bad:
         story.fail("get", "TruncatedData", **asked)
     else:
@@ -1122,6 +1122,20 @@ def scans_see_two_updates_in_two_orders(story: Story, bad: bool) -> None:
 
 
 @breaks("linearizable", "calls have one order")
+def unknown_joint_transaction_lies_before_one_that_was_decided_before(
+    story: Story, bad: bool
+) -> None:
+    story.stage("t1", s=["a"], u=["x"])
+    story.stage("t2", s=["b"], u=["y"])
+    if bad:
+        story.commit("t2")
+    story.unknown("commit", transaction="t1")
+    if not bad:
+        story.commit("t2")
+    story.read("a", "b", end={"0": 2})  # a part of the stream: no read shows all that is there
+
+
+@breaks("linearizable", "calls have one order")
 def write_is_refused_with_the_newest_token(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
     story.fail(
@@ -1332,6 +1346,19 @@ def stream_loses_what_its_group_was_reset_to(story: Story, bad: bool) -> None:
 
 
 @breaks("heads", "a stream keeps what a group reads again after its reset")
+def reader_gets_what_it_fetched_before_its_stream_lost_that(story: Story, bad: bool) -> None:
+    group_that_has_read_all(story)
+    story.ok("reset", 1, group="g", to={"s": {"0": 0}})
+    story.read("a", "b")
+    story.join("q")
+    if not bad:
+        story.got("q", [0, 0], "a")
+    story.read("b", start={"0": 1})
+    if bad:
+        story.got("q", [0, 0], "a")
+
+
+@breaks("heads", "a stream keeps what a group reads again after its reset")
 def reset_that_another_one_overtook_frees_what_that_holds(story: Story, bad: bool) -> None:
     """Their generations tell which of them was the later one."""
     group_that_has_read_all(story)
@@ -1510,6 +1537,23 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.join("q", "checkpoint")
     if not bad:
         story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def event_comes_again_while_the_call_for_it_is_open(story: Story, bad: bool) -> None:
+    """Then another reader may have got it later, and acknowledged it."""
+    three_events(story)
+    story.join("r", "checkpoint")
+    late = None if bad else story.begin("next", by="r", group="g", reader="r")
+    story.join("q", "checkpoint")
+    story.got("q", [0, 0], "a")
+    value = {"stream": "s", "position": [0, 0], "event": "a"}
+    late = late or story.begin("next", by="r", group="g", reader="r")
+    late.ok(value)
+    story.got("q", [0, 1], "b")
     story.got("q", [0, 2], "c")
     story.leave("q")
     story.ok("drain", by="d", group="g", reader="d")

@@ -268,7 +268,7 @@ class World:
 
     def _unheard(self, process: Process) -> None:
         """Be told that a commit of a process has landed of which it will hear nothing."""
-        if process.name in self._stopping and process.alive:
+        if process.alive and self._stopping.get(process.name, ("",))[0] == UNHEARD:
             self._stop(process, UNHEARD)
 
     def _stop(self, process: Process, failpoint: str) -> None:

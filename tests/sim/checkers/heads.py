@@ -236,7 +236,8 @@ def _held_since_reset(calls: Sequence[Recorded], stream: StreamHistory) -> None:
                     continue
                 cuts = [c.arguments["cut"] for c in truncations if c.began < line]
                 cuts += [c.arguments["to"].get(stream.name, {}) for c in passing if c.began < line]
-                again = {s.event for s in got if (s.call.ended or 0) > reset.since}
+                since = [s for s in got if (s.call.ended or 0) > reset.since]
+                again = {s.event for s in since if s.call.began < line}
                 for event, place in stream.places().items():
                     taken = stream.layout.before(place, head) and event not in again
                     if not taken or any(stream.layout.before(place, c) for c in (to, *cuts)):

@@ -286,8 +286,8 @@ def _is(call: Recorded, offset: int) -> Operation:
 
 def _keys_of(calls: Sequence[Recorded], stream: StreamHistory, segment: str) -> set[str | None]:
     """Return the keys that are in a segment all the time, as far as the history shows it."""
-    for call in of(calls, "scale", "autoscale"):
-        if call.arguments["stream"] == stream.name and call.may_have_happened:
+    for call in of(calls, "scale", "autoscale", "maintain"):
+        if call.arguments.get("stream", stream.name) == stream.name and call.may_have_happened:
             return set()
     places = stream.places()
     return {t.key for t in stream.tried.values() if places.get(t.event, ("",))[0] == segment}
@@ -412,6 +412,11 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
     earlier = _earlier(list(shown.values()))
     for stream in streams.values():
         _by_offsets(stream, parts, earlier)
+    seen = set[str | None]()
+    for stream in streams.values():
+        places = stream.places()
+        seen |= {t.transaction for t in stream.tried.values() if t.event in places}
+    """Those of which somebody saw a part, if only by a group or a part of a stream."""
     operations = []
     done: set[str] = set()
     for call in of(calls, "commit"):
@@ -419,7 +424,7 @@ def _joint(calls: Sequence[Recorded], streams: Mapping[str, StreamHistory]) -> I
         if transaction not in parts or not call.may_have_happened or transaction in done:
             continue
         done.add(transaction)
-        if not call.ok and not any(transaction in those for _, those in shown.values()):
+        if not call.ok and transaction not in seen:
             continue  # it never happened, or after everything else
         visible = call.ended if call.arguments.get("wait", True) else None
         operations.append(_operation(call, _decide(transaction, earlier.get(transaction, set()))))

@@ -325,11 +325,14 @@ def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> No
 
 
 def _came_again(group: Group, streams: dict[str, StreamHistory], one: Handed) -> bool:
-    """Whether another reader got an event after this one, if it was not truncated."""
+    """Whether another reader may have got an event after this one, if it was not truncated.
+
+    A call that ends late may have its event from before the group changed.
+    """
     return streams[one.stream].is_truncated(one.position) or any(
         other.session is not one.session
         and (other.stream, other.event) == (one.stream, one.event)
-        and one.call.before(other.call)
+        and not other.call.before(one.call)
         for other in group.handed
     )
 

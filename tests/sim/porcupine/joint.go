@@ -77,6 +77,7 @@ func joint(calls []*call, streams map[string]*stream) []*thing {
 		for _, event := range streams[name].order {
 			if t := streams[name].events[event]; t.placed && parts[t.transaction] != nil {
 				placed = append(placed, t)
+				ever[t.transaction] = true // somebody saw a part of it, if only a group
 			}
 		}
 		sort.Slice(placed, func(a, b int) bool {

@@ -115,8 +115,9 @@ func segments(calls []*call, s *stream) []*thing {
 func keysIn(segment string, s *stream, calls []*call) map[string]bool {
 	keys := map[string]bool{}
 	for _, c := range calls {
-		isScale := c.Operation == "scale" || c.Operation == "autoscale"
-		if isScale && c.text("stream") == s.name && c.mayHaveHappened() {
+		isScale := c.Operation == "scale" || c.Operation == "autoscale" || c.Operation == "maintain"
+		isOfIt := c.Arguments["stream"] == nil || c.text("stream") == s.name
+		if isScale && isOfIt && c.mayHaveHappened() {
 			return keys
 		}
 	}

@@ -229,7 +229,7 @@ def conditional_writer(rounds: int) -> Body:
             if writer is None:
                 writer = life.until_it_works(stream.create_writer)
                 handles += 1
-            kind = draw.choice(("position", "cut", "number"))
+            kind = draw.choice(("position", "position", "cut", "number"))
             if kind == "position" and last is not None:
                 expected = life.package.EventPointer(
                     last.stream, last.life, last.segment_id, last.offset + 1
@@ -250,7 +250,7 @@ def conditional_writer(rounds: int) -> Body:
                 last = found
             elif not isinstance(found, life.errors.ConditionFailed):
                 writer = None
-            life.wait(draw.choice((0.0, 0.5)))
+            life.wait(draw.choice((0.0, 0.5, 2.0)))
 
     return body
 

@@ -23,7 +23,7 @@ def archivist(rounds: int) -> Body:
             is_update = state.get("complete") == copy
             is_begun = state.get("begun") == copy and not is_update
             if is_begun and draw.random() < 0.5:
-                _restore(life, target, copy)
+                restore(life, target, copy)
                 state["round"] += 1
                 continue
             state["begun"] = copy
@@ -39,7 +39,7 @@ def archivist(rounds: int) -> Body:
                 if not isinstance(found, life.errors.StoreError):
                     state["round"] += 1
                 elif draw.random() < 0.2:
-                    _restore(life, target, copy)
+                    restore(life, target, copy)
                     state["round"] += 1
                 continue
             for name in (life.stream, life.other):
@@ -83,20 +83,20 @@ def _live_on(life: Life, target: str, copy: str) -> None:
 
     life.call("live_on", work, copy=copy)
     if life.source.random() < 0.5:
-        _restore(life, target, copy, life.source.choice(("", life.stream)))
+        restore(life, target, copy, life.source.choice(("", life.stream)))
 
 
-def _restore(life: Life, target: str, copy: str, stream: str = "") -> None:
+def restore(life: Life, target: str, copy: str, stream: str = "") -> None:
     """Take a copy for a root, or back to what is whole: all of it, or one stream.
 
     It may be what a backup that was not finished has left.
     """
 
-    def restore() -> None:
+    def work() -> None:
         with life.package.StreamManager(target) as manager:
             if stream:
                 manager.restore_stream(stream)
             else:
                 manager.restore()
 
-    life.call("restore", restore, copy=copy)
+    life.call("restore", work, copy=copy)

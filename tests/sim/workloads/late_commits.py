@@ -17,6 +17,9 @@ _AGED = 66.0
 _MARKS_AGED = 4_000.0
 """Seconds after which a sweep may delete the commits below a mark."""
 _LONG = 6_000.0
+_FOLDED = 700.0
+"""Seconds after which a change is old enough for a fold."""
+_ROUNDS = 3
 
 
 def write_twice(life: Life) -> None:
@@ -84,7 +87,7 @@ def _let_marks_age(life: Life) -> None:
 
 
 def back_up(life: Life) -> None:
-    """Make a copy of the stream, and stop when its version is pinned, as the settings are."""
+    """Make a copy of the stream, and stop when its version is pinned; the settings come first."""
     copy = f"{life.author}-{life.state['round']}"
     target = f"{life.root}-{copy}"
     life.stop_at("backup.pinned", passing=1, seconds=_LONG)
@@ -111,6 +114,19 @@ def update_another(life: Life) -> None:
     life.until_it_works(table.close)
 
 
+def restore_folded(life: Life) -> None:
+    """At the end, fold the table, and restore a copy of it."""
+    if life.state["round"] < _ROUNDS:
+        return
+    manager, copy = life.manager(), f"{life.author}-folded"
+    life.wait(_FOLDED)
+    fold = partial(manager.maintain, kinds=("folding",), full=True)
+    life.call("maintain", fold, root="")
+    target = f"{life.root}-{copy}"
+    if life.call("backup", partial(manager.backup, target), copy=copy, update=False)[0]:
+        backups.restore(life, target, copy)
+
+
 def append_unheard(life: Life) -> None:
     """Append where no event is yet, and then at the tail, by a commit that another goes past."""
     last = write(life)
@@ -135,7 +151,7 @@ def append_unheard(life: Life) -> None:
 
 
 SCENES = (
-    Scene(UNHEARD, update_unheard, update_another),
+    Scene(UNHEARD, update_unheard, update_another, restore_folded, rounds=_ROUNDS),
     Scene("append.staged", write_twice, sweep_past),
     Scene("sweep.history", move_marks, back_up, seconds=_LONG, rounds=2),
     Scene(UNHEARD, append_unheard, write),

@@ -34,7 +34,7 @@ from tests.sim.world import AUDITOR, World
 Maker = Callable[[], Body]
 _COMPANY = {
     "w": "w", "q": "yn", "y": "qn", "g": "gny", "p": "g", "s": "nr", "m": "mnx", "l": "kk",
-    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "cr", "z": "z", "a": "nmk",
+    "k": "k", "b": "b", "d": "oo", "o": "do", "e": "e", "f": "f", "c": "ccn", "z": "z", "a": "nmk",
     "t": "sm", "j": "jrm", "h": "ia", "i": "h", "B": "ax",
 }  # fmt: skip
 """What a program is drawn with: those that compete with it, and those that see what it does."""

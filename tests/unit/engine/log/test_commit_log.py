@@ -74,6 +74,20 @@ def test_version_that_is_absent_after_an_unknown_outcome_gets_the_same_bytes_aga
     assert len(set(store.sent)) == 1
 
 
+def test_commit_without_an_answer_is_found_behind_that_of_another_process() -> None:
+    store = Spy()
+    log, other = table_log(store), table_log(store)
+    store.rules.add(Rule(Fault.LOSE_ANSWER, "put_if_absent", nth=1))
+    store.hook = lambda operation, _: put_by_other() if operation == "get" else None
+
+    def put_by_other() -> None:
+        store.hook = None
+        put(other, "theirs")
+
+    assert put(log, "ours") == 1
+    assert values(log) == ["ours", "theirs"]
+
+
 def test_late_put_that_arrives_after_its_version_was_taken_changes_nothing() -> None:
     store = Spy()
     log, other = table_log(store), table_log(store)
