@@ -545,8 +545,11 @@ def _acknowledged(
         committed = _is_committed(group, first, second)
         return "was in a committed transaction" if committed else ""
     session, left = first.session, first.session.left
-    is_late = not first.call.before(second.call) or second.session.may_be_out
-    if session.ended_well and second.session is not session and not is_late:
+    if session.ended_well and left is not None and left.before(second.call):
+        return f"was acknowledged by {left}"
+    is_later = first.call.before(second.call) and not second.session.may_be_out
+    is_its_own = group.acknowledge == "next" and session.ended_well
+    if is_its_own and is_later and second.session is not session:
         return f"was got by {session.reader}, which was in the group until {left}"
     if second.session is session:
         return f"was got by the same reader in {first.call}"
