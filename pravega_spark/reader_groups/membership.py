@@ -293,7 +293,7 @@ class ReaderMembership:
         """
         self._is_in_storage = True
         try:
-            read = self._read(now, selector, is_needed)
+            read = self._read(now, selector, is_needed, answering)
             if read is None:
                 return False, None
             result = self._step(now, selector, answering, read.sent_at)
@@ -321,7 +321,9 @@ class ReaderMembership:
         self._publish(now)
         return True, result
 
-    def _read(self, now: float, selector: SegmentSelector, is_needed: bool) -> RefreshResult | None:
+    def _read(
+        self, now: float, selector: SegmentSelector, is_needed: bool, answering: Marker | None
+    ) -> RefreshResult | None:
         """Return what a refresh has read; None if none is due, or if it has not ended."""
         refreshes, has_ended = self.refreshes, self.lease.has_ended(now)
         must_wait = is_needed or has_ended or not selector.next_offsets
@@ -339,7 +341,9 @@ class ReaderMembership:
         held: HeldSegments | None = None
         if now >= self.lease.due:
             reports = self.state.configuration.acknowledges_on_reading
-            held = selector.held() if reports else {}
+            # Of a reader that expires before it has answered, the checkpoint has what it reported.
+            mine = selector.held() if answering is None else answering.held
+            held = mine if reports else {}
         if must_wait:
             return refreshes.run(now, RefreshInput(held))
         refreshes.begin(now, RefreshInput(held, selector.streams_behind()))
@@ -493,18 +497,24 @@ class ReaderMembership:
         offsets: Mapping[SegmentKey, int],
         untold: Mapping[int, Find],
         at: Callable[[GroupState], GroupState] | None = None,
+        *,
+        answering: Marker | None = None,
     ) -> None:
         """Leave the group; other readers continue at these offsets, and tell what is untold.
 
-        ``at`` leaves at a position instead. Waits for what runs in the background. Raises
-        ReinitializationRequired if the reader is no longer in the group, and so has not
-        acknowledged events before these offsets.
+        ``at`` leaves at a position instead. A checkpoint that the reader could not answer
+        (``answering``) has where its marker was, and not these offsets. Waits for what runs in the
+        background. Raises ReinitializationRequired if the reader is no longer in the group, and so
+        has not acknowledged events before these offsets.
         """
 
         def generator(state: GroupState) -> tuple[GroupState | None, bool]:
             entry = state.readers.get(self.reader_id)
             if entry is None or entry.number != self.number:
                 return None, False
+            if answering is not None:
+                marked = transitions.owned_offsets(state, self.reader_id, answering.held)
+                state = transitions.answer(state, self.reader_id, answering.number, marked)
             state = transitions.clip(
                 transitions.clear(state, self.told), self.reader_id, offsets, untold
             )

@@ -137,6 +137,8 @@ class EventStreamReader(NotPicklable):
         self._is_leaving = False
         """Whether a close has begun, and has not said to the group that the reader is gone."""
         self._shown: Marker | None = None
+        self._answering: Marker | None = None
+        """The marker, if the application has asked for more since, and the group does not know."""
         membership = ReaderMembership(
             sync, streams, reader_id, lease_ms, subscriptions, shows_automatic=automatic_markers
         )
@@ -341,7 +343,7 @@ class EventStreamReader(NotPicklable):
         self._end()
         self._is_leaving = True
         try:
-            self._membership.leave(offsets, self._finds.untold, at)
+            self._membership.leave(offsets, self._finds.untold, at, answering=self._answering)
         except ReinitializationRequired:
             self._is_leaving = False
             raise
@@ -366,6 +368,7 @@ class EventStreamReader(NotPicklable):
         check_timeout("a read", timeout)
         self._check_usable()
         selector, membership = self._selector, self._membership
+        self._answering = self._shown
         refreshes, has_ended = membership.refreshes, membership.lease.has_ended
         monotonic = self._runtime.monotonic
         began = now = monotonic()
@@ -437,7 +440,7 @@ class EventStreamReader(NotPicklable):
             raise
         if state is None:
             return has_read
-        self._shown = None
+        self._shown = self._answering = None
         self._finds.keep(state)
         self._selector.assign(state.owned_by(self.reader_id))
         pending = state.pending_checkpoint(self.reader_id)

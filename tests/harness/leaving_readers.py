@@ -22,8 +22,7 @@ from pravega_spark.reader_groups.step import Marker, ReaderView, reader_step
 from pravega_spark.reader_groups.table import GroupCodec
 from pravega_spark.values.segments import NOT_REACHED, StreamCut
 from tests.harness import stream_cuts as cuts
-from tests.harness.simulated_group import grow
-from tests.harness.strategies import MemoryStream
+from tests.harness.strategies import MemoryStream, grow
 
 EventKey = tuple[SegmentKey, int]
 NAMES = ("a", "b", "c")

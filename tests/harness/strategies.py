@@ -236,6 +236,17 @@ def _dice(draw: st.DrawFn, most: int) -> tuple[Random, range]:
     return Random(draw(st.integers(0, 2**32))), range(draw(st.integers(0, most)))
 
 
+def grow(stream: MemoryStream, dice: Random) -> None:
+    """Append to a stream, or scale it; one that is sealed stays as it is."""
+    if stream.sealed:
+        return
+    if dice.random() < 0.7 or len(stream.active.segments) > 8:
+        for _ in range(3):
+            stream.append(dice.choice(stream.active.segment_ids), dice.randint(1, 6))
+    else:
+        scale_by_numbers(stream, dice.randrange(2**16), dice.randrange(2**16))
+
+
 def scale_by_numbers(stream: MemoryStream, where: int, shape: int) -> None:
     """Replace some neighbouring segments: split, merge, replace alike, or move their borders."""
     segments = stream.active.segments

@@ -45,7 +45,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
 """What each verb has to end with at least once."""
 
 
-IN_SCENES = frozenset("123")
+IN_SCENES = frozenset("123456789")
 """The letters of programs that meet at one point by intent: which others they meet is not asked."""
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""

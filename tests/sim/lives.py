@@ -67,6 +67,8 @@ class Life(ABC):
     changes_groups = False
     lease = "10 s"
     """Of its readers."""
+    retry_timeout = "60 s"
+    """Of its calls of an object store."""
     has_long_waits = False
     """Whether programs wait for minutes, in which maintenance becomes due."""
 
@@ -83,6 +85,11 @@ class Life(ABC):
     def quiet(self) -> str:
         """The stream that is written to seldom, and swept."""
         return f"{self.scope}/q"
+
+    @property
+    def brief(self) -> str:
+        """The stream that is deleted while a group reads it."""
+        return f"{self.scope}/brief"
 
     @property
     def bytes(self) -> str:
@@ -155,6 +162,10 @@ class Life(ABC):
     def pause_soon(self) -> bool:
         """Perhaps stop the process for a while at one of its next calls of the storage; return
         whether it will be."""
+        return False
+
+    def cut_off(self, seconds: float) -> bool:
+        """Perhaps cut the process off from the storage for a time; return whether it is."""
         return False
 
     def stop_at(self, failpoint: str, passing: int = 0, seconds: float = 200.0) -> bool:

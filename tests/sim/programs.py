@@ -65,6 +65,9 @@ class SimulatedLife(Life):
     def pause_soon(self) -> bool:
         return self.world.pause_soon(self.process)
 
+    def cut_off(self, seconds: float) -> bool:
+        return self.world.cut_off(self.process, seconds)
+
     def stop_at(self, failpoint: str, passing: int = 0, seconds: float = 200.0) -> bool:
         return self.world.stop_at(self.process, failpoint, passing, seconds)
 

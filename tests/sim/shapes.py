@@ -176,6 +176,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "note_time": ({**_STREAM, "writer": _text, "time": _number}, _anything),
     "forget": ({**_STREAM, "writer": _text}, _anything),
     "watermark": (_STREAM, _maybe(_object(lower=_number, upper=_number, cut=_CUT))),
+    "delete_stream": (_STREAM, _anything),
     "write_bytes": ({**_STREAM, "writer": _text, "text": _text}, _anything),
     "read_bytes": (_STREAM, _object(**{"from": _number}, text=_text)),
     "truncate_bytes": ({**_STREAM, "before": _number}, _anything),
@@ -184,7 +185,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
         name: ({}, _anything)
         for name in (
             *("compact", "sweep", "sweep_scope", "maintain", "update_settings", "update_stream"),
-            *("update_group", "update_table", "update_watermark", "delete_stream", "delete_table"),
+            *("update_group", "update_table", "update_watermark", "delete_table"),
             *("create", "sweep_transactions"),
         )
     },

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.checkers import everything
+from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import calls_of
 from tests.sim.stories import Story
@@ -386,6 +387,29 @@ def group_passes_over_an_event(story: Story, bad: bool) -> None:
     story.got("q", [0, 2], "c")
 
 
+@breaks("readers", "a reader goes on after a deletion")
+def reader_is_told_of_a_deletion_again(story: Story, bad: bool) -> None:
+    """It is if another reader has ended that has perhaps not been told."""
+    story.join("r")
+    story.join("q")
+    story.fail("next", "NoSuchStream", by="r", group="g", reader="r")
+    if not bad:
+        story.expire("q")
+    story.fail("next", "NoSuchStream", by="r", group="g", reader="r")
+    if bad:
+        story.expire("q")
+
+
+@breaks("readers", "each event is read at least once")
+def group_passes_over_an_event_of_a_stream_that_is_there(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 2], "c")
+    if not bad:
+        story.unknown("delete_stream", stream="s")
+
+
 @breaks("readers", "each event is read at least once")
 def group_begins_behind_its_start(story: Story, bad: bool) -> None:
     three_events(story)
@@ -441,15 +465,15 @@ def checkpoint_after_a_reset_has_what_nobody_got(story: Story, bad: bool) -> Non
         later.ok()
 
 
-def segment_with_a_successor(story: Story) -> None:
+def segment_with_a_successor(story: Story, acknowledge: str = "next") -> None:
     """Write an event before a split and one after it, for two readers."""
     story.write([0, 0], "a")
     story.write([1, 0], "b")
     story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
     events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
     story.ok("read", {"from": {"0": 0}, "to": {"1": 1, "2": 0}, "events": events}, stream="s")
-    story.join("r")
-    story.join("q")
+    story.join("r", acknowledge)
+    story.join("q", acknowledge)
 
 
 @breaks("readers", "events of a key reach the readers in order")
@@ -498,6 +522,55 @@ def event_comes_again_while_its_reader_reads_on(story: Story, bad: bool) -> None
     story.got("q", [0, 0], "a")
     if bad:
         story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_before_its_reader_has_left(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.join("q")
+    story.got("q", [0, 0], "a")
+    if bad:
+        story.leave("r")
+    else:
+        story.expire("r")
+
+
+@breaks("readers", "an acknowledged event is not read again")
+def event_comes_again_from_a_reader_that_an_update_has_ended(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("q")
+    if not bad:
+        story.ok("update_group", group="g")
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("q", [0, 0], "a")
+    story.leave("r")
+
+
+@breaks("readers", "where checkpoints acknowledge, events of a key are acknowledged in order")
+def reader_gets_a_successor_before_another_one_has_stored_its_segment(
+    story: Story, bad: bool
+) -> None:
+    segment_with_a_successor(story, "checkpoint")
+    story.got("r", [0, 0], "a")
+    story.marker("r", "c")
+    if not bad:
+        story.ok("next", by="r", group="g", reader="r")
+    story.got("q", [1, 0], "b")
+    story.leave("r")
+
+
+@breaks("readers", "where checkpoints acknowledge, events of a key are acknowledged in order")
+def reader_gets_a_successor_while_the_one_of_its_segment_reads_on(story: Story, bad: bool) -> None:
+    segment_with_a_successor(story, "checkpoint")
+    story.write([2, 0], "z", key="other")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.ok("update_group", group="g")
+    story.got("q", [1, 0], "b")
+    story.got("r", [2, 0], "z")
 
 
 @breaks("readers", "an acknowledged event is not read again")
@@ -1481,6 +1554,23 @@ def checkpoint_lacks_a_segment(story: Story, bad: bool) -> None:
     story.marker("r", "c")
     cut = {"0": 0} if bad else {"0": 0, "2": 0}
     story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("checkpoints", "a checkpoint has each key once")
+def checkpoint_is_amid_a_segment_and_has_its_successor(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    cut = {"0": 1 if bad else ENDLESS, "1": 0, "2": 0}
+    story.ok("checkpoint", {"s": cut}, group="g", name="c")
+
+
+@breaks("checkpoints", "a checkpoint has each key once")
+def successor_of_a_segment_that_is_not_truncated_is_in_a_checkpoint(
+    story: Story, bad: bool
+) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    head = {"0": 1} if bad else {"1": 0, "2": 0}
+    story.ok("truncate", head, stream="s", cut=head)
+    story.ok("checkpoint", {"s": {"0": 1, "1": 0, "2": 0}}, group="g", name="c")
 
 
 @breaks("seals", "only a scale changes the ranges of segments")

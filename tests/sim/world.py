@@ -236,6 +236,16 @@ class World:
         self._pausing[process.name] = self.source.randint(1, 8)
         return True
 
+    def cut_off(self, process: Process, seconds: float) -> bool:
+        """Cut a process off from the storage for a time, unless the seed plays without that."""
+        part = f"cut {process.name} off amid its work"
+        if self.plan.failing is not None or not self.has(part):
+            return False
+        self.bucket.cut_off.add(process.name)
+        self.scheduler.after(int(seconds * 1e9), lambda: self.bucket.cut_off.discard(process.name))
+        self.coverage["fault cut off"] += 1
+        return True
+
     def stop_at(self, process: Process, failpoint: str, passing: int, seconds: float) -> bool:
         """Stop a process when it has passed a failpoint so often and comes to it again, unless the
         seed plays without that."""

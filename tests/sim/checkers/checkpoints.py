@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.layouts import Layout
+from tests.sim.checkers.layouts import ENDLESS, Layout
 from tests.sim.checkers.readers import Group, Session, groups_of
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
@@ -33,13 +33,15 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
     name = checkpoint.arguments["name"]
     for session in group.sessions:
         for number, one in enumerate(session.handed):
+            stream = streams.get(one.stream, StreamHistory(one.stream))
+            if stream.is_deleted:
+                continue  # and perhaps no stream of the group any more
             cut = checkpoint.value.get(one.stream)
             if cut is None:
                 raise Violation(
                     "a checkpoint has a cut of each stream",
                     f"{checkpoint} has none of {one.stream}",
                 )
-            stream = streams.get(one.stream, StreamHistory(one.stream))
             inside = stream.layout.before(one.position, cut)
             marked = session.markers.get(name)
             if marked is None:
@@ -58,7 +60,8 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
 
 
 def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
-    """Each segment that the stream ever had is in the cut, or before or after one that is."""
+    """Each segment that the stream ever had is in the cut, or before or after one that is; none is
+    in it that comes after another one which it is amid."""
     for name, cut in checkpoint.value.items():
         layout = streams[name].layout if name in streams else Layout()
         for segment in layout.segments:
@@ -67,6 +70,16 @@ def _covers(checkpoint: Recorded, streams: dict[str, StreamHistory]) -> None:
                 raise Violation(
                     "a checkpoint covers all keys", f"segment {segment} of {name}: {checkpoint}"
                 )
+        for segment, offset in cut.items():
+            above = sorted(layout.ancestors(segment) & cut.keys())
+            for other in above:
+                is_read = cut[other] == ENDLESS or streams[name].is_truncated((other, cut[other]))
+                if not is_read:
+                    raise Violation(
+                        "a checkpoint has each key once",
+                        f"segments {other} of {name}, and {segment} after it, which is at "
+                        f"{offset}: {checkpoint}",
+                    )
 
 
 def _shown(group: Group, checkpoint: Recorded) -> None:

@@ -33,17 +33,21 @@ class Session:
     rejoined: Recorded | None = None
     """A ``join`` of another process by the same id, which it can make once this one has expired."""
     may_be_out: bool = False
-    """Whether the group was changed or reset, which ends its readers: they learn so a little later,
-    and the id is free at once."""
+    """Whether the group was changed or reset since, or when it joined, which ends its readers: they
+    learn so a little later, and the id is free at once."""
     asked: Recorded | None = None
     """Its last call for the next event."""
+    gone: list[Recorded] = field(default_factory=list)
+    """Its calls that told it that a stream was deleted."""
     handed: list[Handed] = field(default_factory=list)
     markers: dict[str, int] = field(default_factory=dict)
     """How many events it had got before each marker."""
     shown: dict[str, int] = field(default_factory=dict)
     """The line on which each marker came."""
+    asked_on: dict[str, int] = field(default_factory=dict)
+    """The line on which the call began by which it answered a marker."""
     answered: dict[str, int] = field(default_factory=dict)
-    """The line on which the call returned by which it answered a marker."""
+    """The line on which that call returned."""
 
     @property
     def ended_well(self) -> bool:
@@ -94,6 +98,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
     open_sessions: dict[tuple[str, str], dict[str, Session]] = {}
     gone: dict[tuple[str, str, str], Recorded | None] = {}
     """The last end of all that ever joined, by group, reader and process."""
+    changes: dict[str, list[Recorded]] = {}
+    """Of each group, by its name."""
     names = {name for call in calls if (name := call.arguments.get("group")) is not None}
     resets = {one.call.number: one for name in sorted(names) for one in resets_of(calls, name)}
     begun: dict[int, Reset] = {}
@@ -120,6 +126,7 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
                 group.acknowledge = former.acknowledge
                 group.start = dict(call.arguments.get("to") or {})
         if call.operation in ("update_group", "reset") and call.may_have_happened:
+            changes.setdefault(name, []).append(call)
             for (of_group, _), known in open_sessions.items():
                 for session in known.values() if of_group == name else ():
                     session.may_be_out = True
@@ -134,7 +141,8 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             for other in mine.values() if call.ok else ():
                 if other.rejoined is None and not other.may_be_out:
                     other.rejoined = call
-            mine[call.process] = Session(reader, call)
+            is_changed = any(not change.before(call) for change in changes.get(name, ()))
+            mine[call.process] = Session(reader, call, may_be_out=is_changed)
             group.sessions.append(mine[call.process])
         elif call.operation in ("leave", "expire") and call.may_have_happened:
             is_its_own = (name, reader, call.process) in gone
@@ -167,6 +175,9 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
 def _note(call: Recorded, session: Session) -> None:
     if session.asked is None or session.asked.began < call.began:
         session.asked = call
+    for name in session.markers:
+        session.asked_on.setdefault(name, call.began)
+    session.gone += [call] if call.error == "NoSuchStream" else []
     if call.ok and call.ended is not None:
         for name in session.markers:
             session.answered.setdefault(name, call.ended)
@@ -194,10 +205,12 @@ def check(calls: Sequence[Recorded]) -> None:
         _not_expired(group)
         _nothing_skipped(group, streams)
         _by_key(group, streams)
-        _again(group)
+        _again(group, streams)
+        _told_once(group)
         _all_of_it(group, streams)
         if group.acknowledge == "checkpoint":
             _buffered_comes_again(group, streams)
+            _acknowledged_in_order(group, streams)
         if group.acknowledge == "next":
             _asked_for(group, calls)
             _in_hand_comes_again(group, streams)
@@ -278,6 +291,22 @@ def _came_through(commit: Recorded, streams: dict[str, StreamHistory]) -> bool:
         if its and (not whole or any(seen.event in its for seen in stream.seen())):
             return True
     return False
+
+
+def _told_once(group: Group) -> None:
+    """A reader learns once that a stream was deleted, and again for each reader that had to learn
+    it, too, and has ended."""
+    for session in group.sessions:
+        ended = [
+            other
+            for other in group.sessions
+            if session.gone and (other.left is None or other.left.began < session.gone[-1].began)
+        ]
+        if len(session.gone) > 1 + len([one for one in ended if one is not session]):
+            raise Violation(
+                "a reader goes on after a deletion",
+                f"{session.reader} of {group.name} is told again and again: {session.gone[-1]}",
+            )
 
 
 def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:
@@ -413,6 +442,60 @@ def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:
             )
 
 
+def _acknowledged_in_order(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """Where checkpoints acknowledge, a reader gets an event of a key only after another one, which
+    is still in the group, has answered a marker that followed those that it got before it.
+
+    Until then it has perhaps stored nothing, and the later event would be stored first.
+    """
+    orders = {name: stream.order() for name, stream in streams.items()}
+    last: dict[tuple[str, str], dict[int, tuple[int, Handed]]] = {}
+    """By key, for each session the event that it got last, and its number there."""
+    numbers = dict.fromkeys(map(id, group.sessions), 0)
+    for one in group.handed:
+        stream, number = streams[one.stream], numbers[id(one.session)]
+        numbers[id(one.session)] += 1
+        tried = stream.tried.get(one.event)
+        if tried is None or tried.key is None:
+            continue
+        others = last.setdefault((one.stream, tried.key), {})
+        others[id(one.session)] = number, one
+        for at, before in others.values():
+            is_late = not before.call.before(one.call) or one.session.may_be_out
+            if before.session is one.session or is_late:
+                continue
+            if not _follows(stream, orders[one.stream], one, before):
+                continue
+            if stream.is_truncated(before.position) or _has_answered(before.session, at, one):
+                continue
+            if _stays(before.session, one):
+                raise Violation(
+                    "where checkpoints acknowledge, events of a key are acknowledged in order",
+                    f"{before.session.reader} has answered no marker since {before.event!r}: "
+                    f"{before.call}; then {one.event!r} of key {tried.key!r}: {one.call}",
+                )
+
+
+def _has_answered(session: Session, number: int, later: Handed) -> bool:
+    """Whether a reader may have answered a marker after its event of a number, or have left, before
+    another one got an event."""
+    until = later.call.ended
+    assert until is not None
+    if session.ended_well and session.left is not None and session.left.began < until:
+        return True
+    asked = (line for name, line in session.asked_on.items() if session.markers[name] > number)
+    return any(line < until for line in asked)
+
+
+def _stays(session: Session, later: Handed) -> bool:
+    """Whether a reader is in its group when another one gets an event: it leaves in order, or reads
+    on, later than that."""
+    if session.ended_well:
+        return True
+    shown = [one.call for one in session.handed]
+    return not session.may_be_out and any(later.call.before(call) for call in shown)
+
+
 def _follows(stream: StreamHistory, order: dict[str, int], one: Handed, other: Handed) -> bool:
     """Whether an event comes after another one of its key, by a read or by their places."""
     if one.event in order and other.event in order:
@@ -440,12 +523,12 @@ def _is_committed(group: Group, first: Handed, second: Handed) -> bool:
     )
 
 
-def _again(group: Group) -> None:
+def _again(group: Group, streams: dict[str, StreamHistory]) -> None:
     """An event comes again only if its first reader did not acknowledge it."""
     firsts: dict[tuple[str, str], list[Handed]] = {}
     for one in group.handed:
         for first in firsts.setdefault((one.stream, one.event), []):
-            why = _acknowledged(group, first, one)
+            why = _acknowledged(group, first, one, streams)
             if why:
                 raise Violation(
                     "an acknowledged event is not read again",
@@ -454,7 +537,9 @@ def _again(group: Group) -> None:
         firsts[one.stream, one.event].append(one)
 
 
-def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
+def _acknowledged(
+    group: Group, first: Handed, second: Handed, streams: dict[str, StreamHistory]
+) -> str:
     """Return why a group must not hand an event out for a second time; empty if it may."""
     if group.acknowledge == "transaction":
         committed = _is_committed(group, first, second)
@@ -462,6 +547,10 @@ def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
     session, left = first.session, first.session.left
     if session.ended_well and left is not None and left.before(second.call):
         return f"was acknowledged by {left}"
+    is_later = first.call.before(second.call) and not second.session.may_be_out
+    is_its_own = group.acknowledge == "next" and session.ended_well
+    if is_its_own and is_later and second.session is not session:
+        return f"was got by {session.reader}, which was in the group until {left}"
     if second.session is session:
         return f"was got by the same reader in {first.call}"
     if left is None and group.acknowledge == "next" and _reads_on(session, second):
@@ -470,7 +559,10 @@ def _acknowledged(group: Group, first: Handed, second: Handed) -> str:
     for checkpoint in group.checkpoints:
         name = checkpoint.arguments["name"]
         completed = checkpoint.ok and checkpoint.before(second.session.joined)
-        if completed and session.markers.get(name, -1) > at:
+        # Of who was lost before its answer came the checkpoint has less than was before its marker.
+        cut = checkpoint.value.get(first.stream, {}) if completed else {}
+        is_inside = streams[first.stream].layout.before(first.position, cut)
+        if is_inside and session.markers.get(name, -1) > at:
             return f"was before the marker of {name!r}, which completed"
     return ""
 

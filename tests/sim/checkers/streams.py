@@ -96,6 +96,7 @@ class StreamHistory:
     truncations: list[Recorded] = field(default_factory=list)
     """Those that were acknowledged."""
     layout: Layout = field(default_factory=Layout)
+    is_deleted: bool = False
 
     def heads_until(self, line: int | None = None) -> list[Cut]:
         """Return the heads that calls saw or made that had begun before a line; by default all."""
@@ -123,8 +124,9 @@ class StreamHistory:
         return began is not None and any(line is not None and line < began for line in told)
 
     def is_truncated(self, position: Position) -> bool:
-        """Return whether a position lies before a head that the history shows."""
-        return any(self.layout.before(position, head) for _, head in self.heads)
+        """Return whether a position lies before a head that the history shows, or is gone with its
+        stream."""
+        return self.is_deleted or any(self.layout.before(position, head) for _, head in self.heads)
 
     def places(self) -> dict[str, Position]:
         """Return where events lie, as far as the history shows it."""
@@ -181,6 +183,8 @@ def streams_of(calls: Sequence[Recorded]) -> dict[str, StreamHistory]:
             stream(got["stream"]).handed.append(Seen(call, placed(got["position"]), got["event"]))
         elif call.operation == "open_writer" and call.ok:
             _tell(stream(of["stream"]), call)
+        elif call.operation == "delete_stream" and call.may_have_happened:
+            stream(of["stream"]).is_deleted = True
         elif call.operation == "layout" and call.ok:
             stream(of["stream"]).layout = Layout(call.value)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,7 @@ class Writing:
         return is_good
 
 
-def nameless_writer(rounds: int) -> Body:
+def nameless_writer(rounds: int, waits: Sequence[float] = (0.0, 0.05, 2.0)) -> Body:
     """Return a program that writes without an id: what failed is not written again."""
 
     def body(life: Life) -> None:
@@ -79,7 +79,7 @@ def nameless_writer(rounds: int) -> Body:
                     break
             if not writing.settle():
                 writing = None
-            life.wait(draw.choice((0.0, 0.05, 2.0)))
+            life.wait(draw.choice(waits))
         if writing is not None:
             life.until_it_works(writing.writer.close)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,54 +18,70 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
         stream_of(life), stream_of(life, life.other)
         draw, manager = life.source, life.manager()
         if life.group not in life.made:
-            _create(life, manager, acknowledge)
+            create(life, manager, acknowledge)
         life.made.add(life.group)
         group = life.until_it_works(lambda: manager.reader_group(life.group))
         until = life.now() + int(seconds * 1e9)
         while life.now() < until:
             reader_id = f"r{draw.randint(1, 4)}"  # perhaps another one's that has expired
-            joined, reader = life.call(
-                "join",
-                partial(group.create_reader, reader_id, lease=life.lease),
-                group=life.group,
-                reader=reader_id,
-                acknowledge=acknowledge,
-                streams=[life.stream],
-                retention=life.group_retention,
-            )
-            if not joined:
+            reader = join(life, group, reader_id, acknowledge)
+            if reader is None:
                 life.wait(1.0)
                 continue
             stay = min(until, life.now() + int(draw.choice((5, 60)) * 1e9))
             if acknowledge == "transaction":
                 _in_transactions(life, reader, reader_id, stay)
             else:
-                _read(life, reader, reader_id, stay, acknowledge)
+                read(life, reader, reader_id, stay, acknowledge)
 
     return body
 
 
-def _create(life: Life, manager: Any, acknowledge: str) -> None:
-    """Create the group, which begins at the stream's first event, unless somebody else has."""
-
-    def create() -> None:
-        manager.create_reader_group(
-            life.group,
-            [life.stream],
-            acknowledge=acknowledge,
-            checkpoint_interval="10 s",
-            retention=life.group_retention,
-        )
-
+def create(
+    life: Life, manager: Any, acknowledge: str, streams: Sequence[str] = (), **other: Any
+) -> None:
+    """Create the group, which begins at its streams' first events, unless somebody else has."""
+    streams = streams or [life.stream]
+    made = partial(
+        manager.create_reader_group,
+        life.group,
+        streams,
+        acknowledge=acknowledge,
+        retention=life.group_retention,
+        **{"checkpoint_interval": "10 s", **other},
+    )
     while True:
-        streams: dict[str, Any] = {life.stream: {}}
-        is_done, error = life.call("create_group", create, group=life.group, streams=streams)
+        starts: dict[str, Any] = {stream: {} for stream in streams}
+        is_done, error = life.call("create_group", made, group=life.group, streams=starts)
         if is_done or type(error).__name__ == "ConfigMismatch":
             return
         life.wait(1.0)
 
 
-def _read(life: Life, reader: Any, reader_id: str, until: int, acknowledge: str) -> None:
+def join(life: Life, group: Any, reader_id: str, acknowledge: str) -> Any:
+    """Add a reader to the group; return it, or None if it could not join."""
+    is_done, reader = life.call(
+        "join",
+        partial(group.create_reader, reader_id, lease=life.lease),
+        group=life.group,
+        reader=reader_id,
+        acknowledge=acknowledge,
+        streams=[life.stream],
+        retention=life.group_retention,
+    )
+    return reader if is_done else None
+
+
+def read(
+    life: Life,
+    reader: Any,
+    reader_id: str,
+    until: int,
+    acknowledge: str,
+    waits: Sequence[float] = (0.0, 0.01, 0.5),
+    at_marker: Callable[[], object] = bool,
+) -> None:
+    """Ask for events for a time, with a wait after each call, and leave."""
     who = {"group": life.group, "reader": reader_id}
     draw = life.source
     if acknowledge == "checkpoint" and draw.random() < 0.3:
@@ -73,13 +90,15 @@ def _read(life: Life, reader: Any, reader_id: str, until: int, acknowledge: str)
         is_done, found = life.call(
             "next",
             lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
-            told=partial(_told, life.stream),
+            told=_told,
             **who,
         )
         if not is_done and isinstance(found, life.errors.ReinitializationRequired):
             life.call("expire", lambda: None, **who)
             return
-        life.wait(draw.choice((0.0, 0.01, 0.5)))
+        if is_done and found.checkpoint is not None:
+            at_marker()
+        life.wait(draw.choice(waits))
     _leave(life, reader, acknowledge, who)
 
 
@@ -130,7 +149,7 @@ def _in_transactions(
             is_good, found = life.call(
                 "next",
                 partial(reader.read_next_event, timeout=0.5),
-                told=partial(_told, life.stream),
+                told=_told,
                 **who,
             )
             if not is_good:
@@ -191,24 +210,29 @@ def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
         is_done, found = life.call(
             "next",
             partial(reader.read_next_event, timeout=5.0),
-            told=partial(_told, life.stream),
+            told=_told,
             **who,
         )
         if is_done and found.event is not None:
             quiet_since = life.now()
-        elif is_done and found.checkpoint is None:
+        elif found.checkpoint is None if is_done else _is_deleted(life, found):
             life.wait(1.0)
     call.ok()
     life.call("leave", reader.close, **who)
 
 
-def _told(stream: str, found: Any) -> Any:
+def _is_deleted(life: Life, error: BaseException) -> bool:
+    return isinstance(error, life.errors.NoSuchStream)
+
+
+def _told(found: Any) -> Any:
     if found.checkpoint is not None:
         return {"checkpoint": found.checkpoint}
     event = found.event
     if event is None:
         return None
-    return {"stream": stream, "position": position_of(event), "event": text_of(event.data)}
+    stream, position = event.pointer.stream, position_of(event)
+    return {"stream": stream, "position": position, "event": text_of(event.data)}
 
 
 def _cuts(life: Life) -> Any:
@@ -219,14 +243,14 @@ def _cuts(life: Life) -> Any:
         raise life.errors.CheckpointFailed("it took too long") from None
 
 
-def checkpointer(rounds: int) -> Body:
+def checkpointer(rounds: int, waits: Sequence[float] = (1.0, 10.0)) -> Body:
     """Return a program that asks the group for checkpoints, and changes it now and then."""
 
     def body(life: Life) -> None:
         stream_of(life)
         manager = life.manager()
         for number in range(rounds):
-            life.wait(life.source.choice((1.0, 10.0)))
+            life.wait(life.source.choice(waits))
             name = f"{life.name}-{number}"
 
             def checkpoint(name: str = name) -> Any:

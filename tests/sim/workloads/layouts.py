@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,13 +12,13 @@ from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import read_all, record_segments, stream_of
 
 
-def scaler(rounds: int) -> Body:
+def scaler(rounds: int, waits: Sequence[float] = (0.2, 0.2, 3.0)) -> Body:
     """Return a program that splits and merges segments; it repeats a scale, and asks for a hole."""
 
     def body(life: Life) -> None:
         stream, draw = stream_of(life), life.source
         for _ in range(rounds):
-            life.wait(draw.choice((0.2, 0.2, 3.0)))
+            life.wait(draw.choice(waits))
             segments = record_segments(life)
             ranges: list[tuple[float, float]]
             if len(segments) > 1 and draw.random() < 0.5:

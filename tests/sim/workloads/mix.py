@@ -13,6 +13,7 @@ from tests.sim.workloads import (
     autoscaling,
     backups,
     byte_streams,
+    crowd,
     event_times,
     folds,
     groups,
@@ -46,6 +47,8 @@ _TOGETHER = (
 all that one promise needs."""
 _SCENES_APART = 15
 """Of so many seeds some play a scene each."""
+_CROWD_AT = 4
+"""The remainder of the seeds that play the crowd."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -105,17 +108,22 @@ def _scene(seed: int) -> dict[str, Maker]:
     return dict(zip("123", scenes[number % len(scenes)], strict=False))
 
 
-LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123"})
+LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123", *crowd.SCENE})
 
 
 def play(world: World) -> None:
     """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
+    is_crowd = world.plan.seed % _SCENES_APART == _CROWD_AT
+    if is_crowd:
+        acknowledge = ("next", "checkpoint")[world.plan.seed // _SCENES_APART % 2]
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if world.plan.seed % _SCENES_APART in _SCENES:
         names = list(_scene(world.plan.seed))
+    elif is_crowd:
+        names = list(crowd.SCENE)
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
@@ -125,7 +133,7 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
-    catalog |= _scene(world.plan.seed)
+    catalog |= _scene(world.plan.seed) | crowd.programs(acknowledge)
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()

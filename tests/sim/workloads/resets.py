@@ -52,7 +52,7 @@ def _read(life: Life, reader: Any, who: dict[str, Any]) -> bool:
         is_good, found = life.call(
             "next",
             partial(reader.read_next_event, timeout=1.0),
-            told=partial(groups._told, life.quiet),
+            told=groups._told,
             **who,
         )
         if not is_good:

@@ -72,7 +72,7 @@ def buffering_reader(life: Life) -> None:
         is_good, found = life.call(
             "next",
             partial(reader.read_next_event, timeout=1.0),
-            told=partial(groups._told, life.quiet),
+            told=groups._told,
             **who,
         )
         if not is_good:

@@ -442,6 +442,48 @@ def test_next_call_answers_a_marker() -> None:
     assert group.last_checkpoint() == checkpoint
 
 
+@pytest.mark.parametrize("acknowledge", ["next", "checkpoint"])
+def test_checkpoint_is_at_the_marker_of_a_reader_that_leaves_before_its_answer_arrives(
+    acknowledge: str,
+) -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created(acknowledge=acknowledge)
+    reader = group.create_reader("a")
+    assert drain_some(reader, 2) == events[:2]
+    future = group.initiate_checkpoint("nightly")
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "nightly"
+    world.store.rules.add(Rule(StoreError("down"), "*", "*_reader_groups*"))
+    assert drain_some(reader, 3) == events[2:5], "it reads on while its lease lasts"
+    world.store.rules.clear()
+    reader.close()
+    checkpoint = future.result(0)
+    assert dict(checkpoint.stream_cuts[NAME]) == {0: 2}
+    assert drain(group.create_reader("b")) == events[5:]
+    group.reset(checkpoint)
+    assert drain(group.create_reader("c")) == events[2:]
+
+
+def test_checkpoint_is_at_the_marker_of_a_reader_that_is_lost_before_its_answer_arrives() -> None:
+    world = World()
+    events = world.write(10)
+    group = world.created()
+    reader = group.create_reader("a", lease="30 s", max_poll_interval=None)
+    assert drain_some(reader, 2) == events[:2]
+    future = group.initiate_checkpoint("nightly")
+    world.runtime.sleep(4)
+    assert reader.read_next_event(0).checkpoint == "nightly"
+    world.store.rules.add(Rule(StoreError("down"), "put_if_absent", "*_reader_groups*"))
+    for n in range(2, 5):  # its heartbeats arrive
+        world.runtime.sleep(11)
+        assert drain_some(reader, 1) == events[n : n + 1]
+    world.store.rules.clear()
+    assert group.reader_offline("a")
+    assert dict(future.result(0).stream_cuts[NAME]) == {0: 2}
+    assert drain(group.create_reader("b")) == events[2:]
+
+
 def test_markers_come_in_order_also_to_readers_without_segments() -> None:
     world = World()
     world.write(2)

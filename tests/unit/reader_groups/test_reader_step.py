@@ -207,6 +207,24 @@ def test_checkpoint_waits_for_all_readers_except_those_that_left() -> None:
     assert state.assigned[key(0)].offset == 6
 
 
+def test_reader_that_has_not_answered_a_checkpoint_acquires_no_segment() -> None:
+    """Else it answers with a segment that comes after one that is in the checkpoint already."""
+    stream = MemoryStream.of(1)
+    stream.append(key(0).segment_id, 3)
+    state = step(joined(begun(stream), "a", "b"), stream, "a")
+    state, checkpoint = transitions.initiate(state, "c")
+    state = transitions.answer(state, "a", checkpoint.number, {key(0): 1})
+    stream.scale([0], [(0.0, 0.5), (0.5, 1.0)])
+    state = step(state, stream, "a", {key(0): 3})
+    assert len(state.unassigned) == 1
+    state = step(state, stream, "b")
+    assert not state.owned_by("b")
+    state = step(transitions.answer(state, "b", checkpoint.number, {}), stream, "b")
+    assert len(state.owned_by("b")) == 1
+    assert state.last_checkpoint is not None
+    assert dict(state.last_checkpoint.positions) == {key(0): 1}
+
+
 def test_silent_checkpoint_records_no_offset() -> None:
     stream = MemoryStream.of(1)
     stream.append(0, 9)
