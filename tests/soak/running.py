@@ -278,10 +278,9 @@ class Run:
             said, _ = check.communicate()
             self._checks.remove((path, check))
             for line in said.splitlines():
-                judge = "Porcupine" if ": Porcupine: " in line else "ours"
-                self.outcome.judged[judge] = self.outcome.judged.get(judge, 0) + (
-                    not line.startswith("Porcupine did not look")
-                )
+                if line.startswith(f"{path}: "):  # the lines below one of ours have its calls
+                    judge = "Porcupine" if ": Porcupine: " in line else "ours"
+                    self.outcome.judged[judge] = self.outcome.judged.get(judge, 0) + 1
             if check.returncode:
                 wrong = "\n".join(line for line in said.splitlines() if not line.endswith(_GOOD))
                 self.outcome.broken.append(f"{wrong}\nagain: python -m tests.sim.check {path}")

@@ -38,7 +38,7 @@ EXPECTED = {
     *("BadKeyVersion", "NoSuchKey", "ConditionFailed", "FencingTokenMismatch"),
     *("CheckpointFailed", "TooManyCheckpoints", "TruncatedData", "SegmentTruncated"),
     *("ReinitializationRequired", "ScaleConflict", "HeldBySubscriber", "TxnFailed"),
-    "InvalidStreamCut",
+    *("InvalidStreamCut", "StagedTooLate"),
 }
 """Errors by which a process learns what others did. Any other is one release not understanding."""
 

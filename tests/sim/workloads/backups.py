@@ -23,8 +23,7 @@ def archivist(rounds: int) -> Body:
             is_update = state.get("complete") == copy
             is_begun = state.get("begun") == copy and not is_update
             if is_begun and draw.random() < 0.5:
-                restore(life, target, copy)
-                state["round"] += 1
+                _restore_last(life, target, copy)
                 continue
             state["begun"] = copy
             life.wait(draw.choice((1.0, 10.0, 200.0 if is_begun else 1.0)))
@@ -39,8 +38,7 @@ def archivist(rounds: int) -> Body:
                 if not isinstance(found, life.errors.StoreError):
                     state["round"] += 1
                 elif draw.random() < 0.2:
-                    restore(life, target, copy)
-                    state["round"] += 1
+                    _restore_last(life, target, copy)
                 continue
             for name in (life.stream, life.other):
                 read_copy(life, target, copy, name)
@@ -51,6 +49,13 @@ def archivist(rounds: int) -> Body:
             _live_on(life, target, copy)
 
     return body
+
+
+def _restore_last(life: Life, target: str, copy: str) -> None:
+    """Restore a copy of a round that ends by that, also if the process is killed amid it: nobody
+    backs up into a copy whose restore has begun."""
+    life.state["round"] += 1
+    restore(life, target, copy)
 
 
 def read_copy(life: Life, target: str, copy: str, name: str) -> None:
