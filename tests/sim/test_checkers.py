@@ -1286,6 +1286,86 @@ def bytes_are_gone_that_nobody_truncated(story: Story, bad: bool) -> None:
     story.bytes_read(*(("b;", 2) if bad else (";b;", 1)))
 
 
+@breaks("presence", "acknowledged is there")
+def transaction_is_lost_behind_a_head_of_before(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
+    story.stage("t", s=["d"])
+    story.commit("t")
+    story.read("b", "c", *([] if bad else ["d"]), start={"0": 1})
+
+
+@breaks("batches", "all or none")
+def transaction_is_in_part_behind_a_head_of_before(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
+    story.stage("t", s=["d", "e"])
+    story.unknown("commit", transaction="t")
+    story.read("b", "c", "d", *([] if bad else ["e"]), start={"0": 1})
+
+
+@breaks("transactions", "a decided transaction is in all of its streams")
+def decided_transaction_is_lost_behind_a_head_of_before(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("truncate", {"0": 1}, stream="s", cut={"0": 1})
+    story.stage("t", s=["d"])
+    story.commit("t", wait=False)
+    story.ok("settle", stream="s")
+    story.read("b", "c", *([] if bad else ["d"]), start={"0": 1})
+
+
+@breaks("copies", "a copy lacks nothing that was acknowledged")
+def copy_lacks_a_transaction_that_no_read_shows(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a", "b"])
+    story.commit("t")
+    story.ok("backup", copy="c")
+    story.copied(*([] if bad else [(0, 0, "k", "a"), (0, 1, "k", "b")]))
+
+
+@breaks("copies", "a copy has no part of a call")
+def copy_has_a_part_of_a_transaction_that_no_read_shows(story: Story, bad: bool) -> None:
+    story.stage("t", s=["a", "b"])
+    story.unknown("commit", transaction="t")
+    story.ok("backup", copy="c")
+    story.copied((0, 0, "k", "a"), *([] if bad else [(0, 1, "k", "b")]))
+
+
+@breaks("copies", "a copy has nothing from nowhere")
+def copy_has_an_event_of_a_stream_that_nobody_wrote_to(story: Story, bad: bool) -> None:
+    story.ok("backup", copy="c")
+    story.copied(*([(0, 0, "k", "a")] if bad else []))
+
+
+@breaks("copies", "a copy has each event where it was")
+def copy_has_an_event_with_another_key(story: Story, bad: bool) -> None:
+    story.write((0, 0), "a")
+    story.ok("backup", copy="c")
+    story.copied((0, 0, "other" if bad else "k", "a"))
+
+
+@breaks("seals", "no event enters what is sealed")
+def event_lies_behind_the_tail_of_a_sealed_stream(story: Story, bad: bool) -> None:
+    pending = story.begin("write", by="q", stream="s", writer="w", events=[["k", "a"]])
+    story.ok("seal", stream="s")
+    story.read(*([] if bad else ["a"]))
+    pending.ok([[0, 0]])
+
+
+@breaks("byte_streams", "acknowledged is there")
+def bytes_are_lost_that_were_written_behind_the_head(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.ok("truncate_bytes", stream="b", before=2)
+    story.bytes_written("c;d;", writer="v")
+    story.bytes_read("b;" if bad else "b;c;d;", start=2)
+
+
+@breaks("byte_streams", "acknowledged is there")
+def bytes_are_lost_behind_others_of_their_writer(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;c;d;")
+    story.ok("truncate_bytes", stream="b", before=2)
+    story.bytes_read("b;c;" if bad else "b;c;d;", start=2)
+
+
 @breaks("copies", "a copy lacks nothing that was acknowledged")
 def copy_lacks_an_event(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")

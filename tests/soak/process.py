@@ -60,7 +60,7 @@ def play(manager: StreamManager, round: Round, name: str, lives: int) -> None:
 def main(name: str, root: str, options: str, life: str) -> None:
     """Play each round that is told."""
     faulthandler.register(signal.SIGUSR1)
-    fold.FOLD_AGE_MS = FOLD_AGE_MS
+    vars(fold)["FOLD_AGE_MS"] = FOLD_AGE_MS
     logging.getLogger("pravega_spark").setLevel(logging.CRITICAL)  # outages are what is played
     for line in sys.stdin:
         round = Round(**json.loads(line))

@@ -29,8 +29,7 @@ def _check(stream: StreamHistory, read: Read, units: dict[str | int, list[Tried]
             continue
         for event in missing:
             place = places.get(event)
-            whole = read.is_whole(stream.layout)
-            if place is None and not whole:
+            if place is None and not stream.is_behind(read.start, stream.tried[event]):
                 continue  # nobody ever saw it, and the head has moved: it was truncated
             if place is None or not stream.layout.before(place, read.start):
                 raise Violation(

@@ -19,7 +19,9 @@ def check(calls: Sequence[Recorded]) -> None:
     for stream in sorted({call.arguments["stream"] for call in of(calls, "read_bytes")}):
         mine = [call for call in calls if call.arguments.get("stream") == stream]
         reads = [call for call in of(mine, "read_bytes") if call.ok]
-        _check(of(mine, "write_bytes"), reads)
+        made = [(c, c.arguments["before"]) for c in of(mine, "truncate_bytes") if c.ok]
+        heads = [*made, *((read, read.value["from"]) for read in reads)]
+        _check(of(mine, "write_bytes"), reads, heads)
         for read in reads:
             _begins(read, of(mine, "truncate_bytes"))
 
@@ -36,7 +38,9 @@ def _begins(read: Recorded, truncations: Sequence[Recorded]) -> None:
             raise Violation("the head never moves back", f"{call}; then {read}")
 
 
-def _check(writes: Sequence[Recorded], reads: Sequence[Recorded]) -> None:
+def _check(
+    writes: Sequence[Recorded], reads: Sequence[Recorded], heads: Sequence[tuple[Recorded, int]]
+) -> None:
     tried: dict[str, list[Recorded]] = {}
     for write in writes:
         for token in _tokens(write.arguments["text"]):
@@ -48,7 +52,7 @@ def _check(writes: Sequence[Recorded], reads: Sequence[Recorded]) -> None:
         _agrees(read, known)
         _of_tokens(read, tried, numbers, places)
     for read in reads:
-        _lacks_nothing(read, tried, places)
+        _lacks_nothing(read, heads, tried, places)
         for other in reads:
             if read.before(other) and other.value["from"] < read.value["from"]:
                 raise Violation("the head never moves back", f"{read}; then {other}")
@@ -98,12 +102,27 @@ def _of_tokens(
 
 
 def _lacks_nothing(
-    read: Recorded, tried: dict[str, list[Recorded]], places: dict[str, int]
+    read: Recorded,
+    heads: Sequence[tuple[Recorded, int]],
+    tried: dict[str, list[Recorded]],
+    places: dict[str, int],
 ) -> None:
+    """A token that nobody ever saw is behind the head if nothing was before that, if the head was
+    seen before the token was written, or if an earlier token of its writer is behind it."""
     start, end = read.value["from"], read.value["from"] + len(read.value["text"])
+    behind: set[str] = set()
     for token, calls in tried.items():
+        at, writer = places.get(token), calls[0].arguments["writer"]
+        is_behind = (
+            not start
+            or writer in behind
+            or any(
+                head == start and all(told.before(call) for call in calls) for told, head in heads
+            )
+        )
+        if at is not None and at >= start:
+            behind.add(writer)
         if not any(call.ok and call.before(read) for call in calls):
             continue
-        at = places.get(token)
-        if (not start) if at is None else at >= end:
+        if is_behind if at is None else at >= end:
             raise Violation("acknowledged is there", f"{token!r} at {at} is not in {read}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.streams import StreamHistory, placed, streams_of
+from tests.sim.checkers.streams import Position, StreamHistory, Tried, placed, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
 
@@ -17,6 +17,8 @@ def check(calls: Sequence[Recorded]) -> None:
         stream = streams.get(read.arguments["stream"])
         if read.ok and read.value.get("open"):
             raise Violation("no transaction of the root is open in a copy", f"{read}")
+        if read.ok and stream is None and read.value["events"]:
+            raise Violation("a copy has nothing from nowhere", f"nobody wrote to it: {read}")
         if read.ok and stream is not None:
             _check(calls, stream, read)
 
@@ -32,7 +34,7 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
     ends = [backup.ended for backup in backups]
     latest = read.ended if None in ends else max((end for end in ends if end), default=0)
     places, found = stream.places(), {}
-    for segment, offset, _, event in read.value["events"]:
+    for segment, offset, key, event in read.value["events"]:
         position = placed([segment, offset])
         tried = stream.tried.get(event)
         if tried is None:
@@ -40,7 +42,7 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
         assert latest is not None
         if tried.began is None or tried.began > latest:
             raise Violation("a copy has nothing from nowhere", f"{event!r} in {read}")
-        if event in found or places.get(event, position) != position:
+        if event in found or tried.key != key or places.get(event, position) != position:
             raise Violation(
                 "a copy has each event where it was", f"{event!r} at {position}: {read}"
             )
@@ -48,12 +50,18 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
     for event, tried in stream.tried.items():
         since, place = tried.acknowledged(), places.get(event)
         owed = since is not None and any(since < backup.began for backup in done)
-        if not owed or event in found or place is None:
-            continue
-        if not stream.layout.before(place, read.value["from"]):
+        if owed and event not in found and _is_behind(stream, tried, place, read):
             raise Violation("a copy lacks nothing that was acknowledged", f"{event!r}: {read}")
     _whole_batches(stream, found, read)
     _in_order(stream, read)
+
+
+def _is_behind(stream: StreamHistory, tried: Tried, place: Position | None, read: Recorded) -> bool:
+    """Whether an event lies behind the head of a copy."""
+    start = read.value["from"]
+    if place is None:
+        return stream.is_behind(start, tried)
+    return not stream.layout.before(place, start)
 
 
 def _in_order(stream: StreamHistory, read: Recorded) -> None:
@@ -86,7 +94,6 @@ def _whole_batches(
         there = [event for event in batch if event in found]
         gone = [event for event in batch if event not in found]
         if there and any(
-            event in places and not stream.layout.before(places[event], read.value["from"])
-            for event in gone
+            _is_behind(stream, stream.tried[event], places.get(event), read) for event in gone
         ):
             raise Violation("a copy has no part of a call", f"{there} without {gone}: {read}")

@@ -28,6 +28,10 @@ class Layout:
                 waiting += self._above.get(one, [])
         return frozenset(found)
 
+    def is_first(self, cut: Mapping[str, int]) -> bool:
+        """Return whether nothing can lie before a cut."""
+        return not any(cut.values()) and not any(map(self.ancestors, cut))
+
     def before(self, position: tuple[str, int], cut: Mapping[str, int]) -> bool:
         """Return whether a position lies before a cut.
 

@@ -82,7 +82,7 @@ def _absent(
 ) -> None:
     """Refuse an event's absence unless a truncation, or the cut that was asked for, explains it."""
     if place is None:  # a transaction's event that nobody ever saw: it may have been truncated
-        owed = read.to_the_tail and read.is_whole(stream.layout)
+        owed = read.to_the_tail and stream.is_behind(read.start, stream.tried[event])
     else:
         owed = not stream.layout.before(place, read.start)
         owed = owed and (read.to_the_tail or stream.layout.before(place, read.end))

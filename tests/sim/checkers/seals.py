@@ -21,6 +21,7 @@ def check(calls: Sequence[Recorded]) -> None:
         landed = _landed(stream, transactions=True) if seal.ok and stream is not None else ()
         if seal.ok and stream is not None:
             _no_commit(stream, seal)
+            _ends(stream, seal)
         for event, began, _ in landed:
             if seal.ended is not None and seal.ended < began:
                 raise Violation(
@@ -56,6 +57,18 @@ def _no_commit(stream: StreamHistory, seal: Recorded) -> None:
             if call.ok:
                 raise Violation(
                     "no transaction is committed to what is sealed", f"{seal}; then {call}"
+                )
+
+
+def _ends(stream: StreamHistory, seal: Recorded) -> None:
+    """The tail that a read has found after the seal is the last one."""
+    for read in stream.reads:
+        if not read.to_the_tail or not seal.before(read.call):
+            continue
+        for event, place in stream.places().items():
+            if not stream.layout.before(place, read.end):
+                raise Violation(
+                    "no event enters what is sealed", f"{event!r} at {place}; {seal}; {read.call}"
                 )
 
 

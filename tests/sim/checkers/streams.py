@@ -75,7 +75,7 @@ class Read:
 
     def is_whole(self, layout: Layout) -> bool:
         """Return whether it begins at the first event that the stream ever had."""
-        return not any(self.start.values()) and not any(map(layout.ancestors, self.start))
+        return layout.is_first(self.start)
 
     @property
     def to_the_tail(self) -> bool:
@@ -113,6 +113,15 @@ class StreamHistory:
         """Return the place of each event in the read that shows most of them."""
         longest = max(self.reads, key=lambda read: len(read.seen), default=None)
         return {} if longest is None else {s.event: n for n, s in enumerate(longest.seen)}
+
+    def is_behind(self, start: Cut, tried: Tried) -> bool:
+        """Return whether an event lies behind a cut, wherever that is: nothing was before the cut,
+        or it was told as a head before anybody may have put the event there."""
+        if self.layout.is_first(start):
+            return True
+        began = tried.began
+        told = (call.ended for call, head in self.heads if head == start)
+        return began is not None and any(line is not None and line < began for line in told)
 
     def is_truncated(self, position: Position) -> bool:
         """Return whether a position lies before a head that the history shows, or is gone with its

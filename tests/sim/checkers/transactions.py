@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.streams import StreamHistory, streams_of
+from tests.sim.checkers.streams import StreamHistory, Tried, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
 
@@ -61,14 +61,19 @@ def _in_order(calls: Sequence[Recorded], stream: StreamHistory) -> None:
             if tried is not None and tried.transaction in began:
                 keys = places.setdefault(tried.transaction, {})
                 keys.setdefault(tried.key, []).append(number)
-        is_whole = read.to_the_tail and read.is_whole(stream.layout)
-        mine = {tried.transaction for tried in stream.tried.values()}
+        mine: dict[str | None, list[Tried]] = {}
+        for tried in stream.tried.values():
+            mine.setdefault(tried.transaction, []).append(tried)
         for first in filter(mine.__contains__, decided):
             for second, keys in places.items():
                 line = (visible if second in appended else decided).get(first)
                 if first == second or line is None or began[second] < line:
                     continue
-                if first not in places and is_whole:
+                if (
+                    first not in places
+                    and read.to_the_tail
+                    and all(stream.is_behind(read.start, tried) for tried in mine[first])
+                ):
                     raise Violation(
                         "transactions come in the order of their decisions",
                         f"{second!r} is there without {first!r}: {read.call}",
@@ -127,7 +132,7 @@ def _all_parts(
             for event in events:
                 place = places.get(event)
                 cut_off = (
-                    not read.is_whole(streams[name].layout)
+                    not streams[name].is_behind(read.start, streams[name].tried[event])
                     if place is None
                     else streams[name].layout.before(place, read.start)
                 )
