@@ -54,7 +54,6 @@ MOST_PLAYS = 40
 NOT_REACHED: Mapping[str, str] = {
     "failpoint dead_letters.next": "typed streams alone: tests/unit/test_dead_letter_writer.py",
     "failpoint group.query.finished": "queries of Spark alone: tests/spark/test_reader_groups.py",
-    "failpoint history.merged": "16 files: tests/unit/engine/stream/test_history_merge.py",
     "failpoint sweep.archived": "many records: tests/unit/engine/stream/test_archived_records.py",
     "failpoint sweep.segment": "2,048 files: tests/unit/engine/log/test_sweep_record.py",
     "failpoint synchronizer.compact": "no verb: tests/unit/engine/state/test_synchronizer.py",
