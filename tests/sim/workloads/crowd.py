@@ -76,7 +76,8 @@ def deleter(life: Life) -> None:
         life.until_it_works(writer.close)
         state["is_written"] = True
     while "is_sealed" not in state:
-        state |= {"is_sealed": True} if life.call("seal", stream.seal, stream=life.brief)[0] else {}
+        if life.call("seal", stream.seal, stream=life.brief)[0]:
+            state["is_sealed"] = True
         life.wait(1.0)
     life.call("delete_stream", stream.delete, stream=life.brief)
     if draw.random() < 0.5:

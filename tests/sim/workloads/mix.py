@@ -133,7 +133,7 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
-    catalog |= _scene(world.plan.seed) | crowd.programs(acknowledge)
+    catalog |= {**_scene(world.plan.seed), **crowd.programs(acknowledge)}
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
