@@ -16,6 +16,8 @@ from tests.soak.running import Run
 
 pytestmark = pytest.mark.extended
 
+LATE = {"v1", "v2"}
+"""Programs that may find their stream sealed before they have written to it."""
 FIXTURES = Path(__file__).parents[1] / "fixtures/histories"
 
 
@@ -28,7 +30,8 @@ def test_processes_that_are_killed_keep_every_promise(tmp_path: Path) -> None:
     (history,) = map(check.text_of, saved.iterdir())
     calls = calls_of(history)
     played = {call.process.partition(".")[0] for call in calls}
-    assert {name for process in WITHOUT_SPARK for name in CAST[process]} - played == set()
+    cast = {name for process in WITHOUT_SPARK for name in CAST[process]}
+    assert cast - LATE - played == set()
     written = {call.arguments["stream"] for call in calls if call.operation == "write"}
     staged = [call.arguments["streams"] for call in calls if call.operation == "stage"]
     assert {f"r0/{kind.name}" for kind in KINDS} - written.union(*staged) == set()
