@@ -72,6 +72,11 @@ def join(life: Life, group: Any, reader_id: str, acknowledge: str) -> Any:
     return reader if is_done else None
 
 
+def ask_next(life: Life, reader: Any, who: dict[str, Any], timeout: float) -> tuple[bool, Any]:
+    """Ask a reader for its next event or marker."""
+    return life.call("next", partial(reader.read_next_event, timeout=timeout), told=_told, **who)
+
+
 def read(
     life: Life,
     reader: Any,
@@ -87,22 +92,17 @@ def read(
     if acknowledge == "checkpoint" and draw.random() < 0.3:
         life.strike_soon(30.0)  # then nobody may miss what it has buffered
     while life.now() < until:
-        is_done, found = life.call(
-            "next",
-            lambda: reader.read_next_event(timeout=draw.choice((0.0, 1.0))),
-            told=_told,
-            **who,
-        )
+        is_done, found = ask_next(life, reader, who, draw.choice((0.0, 1.0)))
         if not is_done and isinstance(found, life.errors.ReinitializationRequired):
             life.call("expire", lambda: None, **who)
             return
         if is_done and found.checkpoint is not None:
             at_marker()
         life.wait(draw.choice(waits))
-    _leave(life, reader, acknowledge, who)
+    leave(life, reader, acknowledge, who)
 
 
-def _leave(life: Life, reader: Any, acknowledge: str, who: dict[str, Any]) -> None:
+def leave(life: Life, reader: Any, acknowledge: str, who: dict[str, Any]) -> None:
     """Close a reader. A ``close`` where asking for the next event acknowledges does not say
     whether the reader was still in the group, so only the others are recorded as a ``leave``."""
     if acknowledge == "next" and life.source.random() < 0.3:
@@ -146,12 +146,7 @@ def _in_transactions(
         reads, staged = [], []
         is_good = True
         for _ in range(draw.randint(1, 3)):
-            is_good, found = life.call(
-                "next",
-                partial(reader.read_next_event, timeout=0.5),
-                told=_told,
-                **who,
-            )
+            is_good, found = ask_next(life, reader, who, 0.5)
             if not is_good:
                 break
             if found.event is not None:
@@ -207,12 +202,7 @@ def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
         return
     quiet_since = life.now()
     while life.now() - quiet_since < 40e9:
-        is_done, found = life.call(
-            "next",
-            partial(reader.read_next_event, timeout=5.0),
-            told=_told,
-            **who,
-        )
+        is_done, found = ask_next(life, reader, who, 5.0)
         if is_done and found.event is not None:
             quiet_since = life.now()
         elif found.checkpoint is None if is_done else _is_deleted(life, found):
@@ -235,12 +225,19 @@ def _told(found: Any) -> Any:
     return {"stream": stream, "position": position, "event": text_of(event.data)}
 
 
-def _cuts(life: Life) -> Any:
-    """Ask for the positions of all readers, without markers."""
-    try:
-        return life.manager().reader_group(life.group).generate_stream_cuts().result(30.0)
-    except TimeoutError:
-        raise life.errors.CheckpointFailed("it took too long") from None
+def ask_positions(life: Life, operation: str, begin: Callable[[], Any], **arguments: Any) -> bool:
+    """Ask a group for a checkpoint or for its readers' positions; return whether it told them."""
+
+    def ask() -> Any:
+        try:
+            return begin().result(30.0)
+        except TimeoutError:
+            raise life.errors.CheckpointFailed("it took too long") from None
+
+    def told(found: Any) -> Any:
+        return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
+
+    return life.call(operation, ask, told=told, **arguments)[0]
 
 
 def checkpointer(rounds: int, waits: Sequence[float] = (1.0, 10.0)) -> Body:
@@ -254,18 +251,14 @@ def checkpointer(rounds: int, waits: Sequence[float] = (1.0, 10.0)) -> Body:
             name = f"{life.name}-{number}"
 
             def checkpoint(name: str = name) -> Any:
-                future = manager.reader_group(life.group).initiate_checkpoint(name)
-                try:
-                    return future.result(30.0)
-                except TimeoutError:
-                    raise life.errors.CheckpointFailed("it took too long") from None
+                return manager.reader_group(life.group).initiate_checkpoint(name)
 
-            def told(found: Any) -> Any:
-                return {stream: cut_of(cut) for stream, cut in found.stream_cuts.items()}
+            def cuts() -> Any:
+                return manager.reader_group(life.group).generate_stream_cuts()
 
-            life.call("checkpoint", checkpoint, told=told, group=life.group, name=name)
+            ask_positions(life, "checkpoint", checkpoint, group=life.group, name=name)
             if life.source.random() < 0.4:
-                life.call("stream_cuts", partial(_cuts, life), told=told, group=life.group)
+                ask_positions(life, "stream_cuts", cuts, group=life.group)
             if life.changes_groups and life.source.random() < 0.25:
                 interval = life.source.choice(("5 s", "20 s", None))
 

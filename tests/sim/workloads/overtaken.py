@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.sim.answers import cut_of, position_of
 from tests.sim.lives import Body, Life
-from tests.sim.workloads import quiet
+from tests.sim.workloads import quiet, retention
 from tests.sim.workloads.common import read_all, stream_of
 
 _KEPT = "1 minute"
@@ -133,12 +133,8 @@ def retain(life: Life) -> None:
     cut = life.until_it_works(stream.tail)
     life.call("release", partial(stream.publish, life.author, cut), **who, cut=cut_of(cut))
 
-    def run() -> Any:
-        stream.retention().run(sweep=False)
-        return stream.head()
-
     life.stop_at("retention.decided")
-    life.call("retain", run, told=cut_of, stream=life.quiet)
+    retention.retain(life, life.quiet)
     if is_held:
         unsubscribe = partial(stream.unsubscribe, other["subscriber"])
         life.call("unsubscribe", unsubscribe, **other)

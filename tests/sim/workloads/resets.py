@@ -15,6 +15,7 @@ from tests.sim.lives import Life
 from tests.sim.workloads import groups
 from tests.sim.workloads.common import read_all, stream_of
 from tests.sim.workloads.overtaken import Scene, write
+from tests.sim.workloads.retention import retain
 
 
 def _group_name(life: Life) -> str:
@@ -49,12 +50,7 @@ def _join(life: Life, group: Any) -> tuple[Any, dict[str, Any]]:
 def _read(life: Life, reader: Any, who: dict[str, Any]) -> bool:
     """Read until nothing comes; return whether the reader is still in the group."""
     while True:
-        is_good, found = life.call(
-            "next",
-            partial(reader.read_next_event, timeout=1.0),
-            told=groups._told,
-            **who,
-        )
+        is_good, found = groups.ask_next(life, reader, who, 1.0)
         if not is_good:
             if isinstance(found, life.errors.ReinitializationRequired):
                 life.call("expire", lambda: None, **who)
@@ -71,7 +67,7 @@ def _read_all_and_leave(life: Life, stops: bool = False) -> None:
         return
     if stops:
         life.stop_at("commit.before", passing=1)  # the first commit is that it leaves
-    groups._leave(life, reader, "next", who)
+    groups.leave(life, reader, "next", who)
 
 
 def _reset(life: Life, cut: Any) -> bool:
@@ -85,21 +81,11 @@ def _reset(life: Life, cut: Any) -> bool:
     )[0]
 
 
-def _retain(life: Life) -> None:
-    stream = stream_of(life, life.quiet)
-
-    def run() -> Any:
-        stream.retention().run(sweep=False)
-        return stream.head()
-
-    life.call("retain", run, told=cut_of, stream=life.quiet)
-
-
 def publish(life: Life) -> None:
     """Read what is written, and stop before that is published; then run the retention."""
     write(life, events=2)
     _read_all_and_leave(life, stops=True)
-    _retain(life)
+    retain(life, life.quiet)
 
 
 def subscribe(life: Life) -> None:
@@ -110,7 +96,7 @@ def subscribe(life: Life) -> None:
     tail = life.until_it_works(stream_of(life, life.quiet).tail)
     life.stop_at("group.change.noted")
     _reset(life, tail)
-    _retain(life)
+    retain(life, life.quiet)
 
 
 def go_back(life: Life) -> None:
@@ -123,7 +109,7 @@ def go_back(life: Life) -> None:
 def read_again(life: Life) -> None:
     """Run the retention, which may take nothing, and read what the group was reset to."""
     life.wait(2.0)
-    _retain(life)
+    retain(life, life.quiet)
     _read_all_and_leave(life)
 
 

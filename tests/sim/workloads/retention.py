@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,16 +40,23 @@ def retainer(rounds: int) -> Body:
     """Return a program that runs the retention of the stream."""
 
     def body(life: Life) -> None:
-        stream, draw = stream_of(life), life.source
-
-        def run() -> Any:
-            stream.retention().run(sweep=draw.random() < 0.5)
-            return stream.head()
-
+        stream_of(life)
+        draw = life.source
         for _ in range(rounds):
             life.wait(draw.choice((0.5, 5.0, 20.0)))
             if draw.random() < 0.3:  # whoever subscribes then comes between decision and commit
                 life.pause_soon()
-            life.call("retain", run, told=cut_of, stream=life.stream)
+            retain(life, life.stream, lambda: draw.random() < 0.5)
 
     return body
+
+
+def retain(life: Life, name: str, sweeps: Callable[[], bool] = bool) -> bool:
+    """Run the retention of a stream, perhaps with a sweep; return whether that was done."""
+    stream = stream_of(life, name)
+
+    def run() -> Any:
+        stream.retention().run(sweep=sweeps())
+        return stream.head()
+
+    return life.call("retain", run, told=cut_of, stream=name)[0]

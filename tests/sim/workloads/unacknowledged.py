@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.sim.answers import cut_of
 from tests.sim.lives import Life
 from tests.sim.workloads import groups
 from tests.sim.workloads.common import stream_of
 from tests.sim.workloads.overtaken import write
+from tests.sim.workloads.retention import retain
 
 _ROUNDS = 3
 _ATTEMPTS = 4
@@ -69,12 +69,7 @@ def buffering_reader(life: Life) -> None:
         write(life, events=2)
     quiet = 0
     while quiet < 40:
-        is_good, found = life.call(
-            "next",
-            partial(reader.read_next_event, timeout=1.0),
-            told=groups._told,
-            **who,
-        )
+        is_good, found = groups.ask_next(life, reader, who, 1.0)
         if not is_good:
             if isinstance(found, life.errors.ReinitializationRequired):
                 life.call("expire", lambda: None, **who)
@@ -84,41 +79,26 @@ def buffering_reader(life: Life) -> None:
             quiet += 1
             life.wait(0.2)
     if is_last or not life.strike_soon(0.0):
-        groups._leave(life, reader, "checkpoint", who)
+        groups.leave(life, reader, "checkpoint", who)
     else:
         life.wait(10.0)
 
 
 def asker(life: Life) -> None:
     """Ask for the readers' positions, seldom for a checkpoint, and run the retention."""
-    group, stream = _open(life), stream_of(life, life.quiet)
-
-    def told(found: Any) -> Any:
-        return {name: cut_of(cut) for name, cut in found.stream_cuts.items()}
-
-    def ask(begin: Any) -> Any:
-        try:
-            return begin().result(30.0)
-        except TimeoutError:
-            raise life.errors.CheckpointFailed("it took too long") from None
-
-    def run() -> Any:
-        stream.retention().run(sweep=False)
-        return stream.head()
-
+    group = _open(life)
+    ask = partial(groups.ask_positions, life, group=group.name)
     for number in range(2 * _ROUNDS):
         life.wait(10.0)
         name = f"{life.name}-{number}"
         if life.source.random() < 0.2:
-            begin = partial(group.initiate_checkpoint, name)
-            life.call("checkpoint", partial(ask, begin), told=told, group=group.name, name=name)
+            ask("checkpoint", partial(group.initiate_checkpoint, name), name=name)
         else:
-            ask_cuts = partial(ask, group.generate_stream_cuts)
             for _ in range(_ATTEMPTS):
-                if life.call("stream_cuts", ask_cuts, told=told, group=group.name)[0]:
+                if ask("stream_cuts", group.generate_stream_cuts):
                     break
         life.wait(8.0)  # until the reader has published, if it does
         for _ in range(_ATTEMPTS):
-            if life.call("retain", run, told=cut_of, stream=life.quiet)[0]:
+            if retain(life, life.quiet):
                 break
             life.wait(1.0)
