@@ -47,7 +47,7 @@ def _at_its_markers(group: Group, checkpoint: Recorded, streams: dict[str, Strea
             if marked is None:
                 continue
             is_gone = stream.is_truncated(one.position)  # a reader answers without its segment
-            if number < marked and not (inside or is_gone or _was_ended_amid(session, name)):
+            if number < marked and not (inside or is_gone or _was_lost_amid(session, checkpoint)):
                 raise Violation(
                     "a checkpoint lies where its markers were",
                     f"{one.event!r} came before the marker {name!r}, and lies after its cut {cut}",
@@ -90,21 +90,30 @@ def _shown(group: Group, checkpoint: Recorded) -> None:
     name = checkpoint.arguments["name"]
     assert checkpoint.ended is not None
     for session in group.sessions:
-        reads_on = any(checkpoint.before(one.call) for one in session.handed)
-        is_asked = session.joined.ok and session.joined.before(checkpoint) and reads_on
-        if is_asked and name not in session.markers:
+        is_there = session.joined.ok and session.joined.before(checkpoint)
+        if is_there and _reads_on(session, checkpoint) and name not in session.markers:
             raise Violation(
                 "a checkpoint is shown to every reader",
                 f"{session.reader} reads on after {checkpoint}, and was shown no marker",
             )
 
 
-def _was_ended_amid(session: Session, marker: str) -> bool:
-    """Whether a reader ended, or may have been killed, before its answer to a marker came through.
+def _was_lost_amid(session: Session, checkpoint: Recorded) -> bool:
+    """Whether a reader may have been lost before its answer came through: nothing shows that it was
+    in the group when the checkpoint was complete.
 
-    It counts with its last recorded position: what it got behind that is handed out again.
+    It counts with its last recorded position: what it got behind that is handed out again. A reader
+    that cannot reach the group reads on, so what it got before then shows nothing.
     """
-    return not session.ended_well and marker not in session.answered
+    return not session.ended_well and not _reads_on(session, checkpoint)
+
+
+def _reads_on(session: Session, checkpoint: Recorded) -> bool:
+    """Whether a reader was still in the group when a checkpoint was complete, by what it got."""
+    assert checkpoint.ended is not None
+    if any(change.began < checkpoint.ended for change in session.changes):
+        return False
+    return any(checkpoint.before(one.call) for one in session.handed)
 
 
 def _first(group: Group, event: str) -> object:

@@ -32,8 +32,8 @@ class Session:
     """A ``leave`` or ``expire``; without one its process was killed, or it reads to the end."""
     rejoined: Recorded | None = None
     """A ``join`` of another process by the same id, which it can make once this one has expired."""
-    may_be_out: bool = False
-    """Whether the group was changed or reset since, or when it joined, which ends its readers: they
+    changes: list[Recorded] = field(default_factory=list)
+    """Of its group, or resets, since then or when it joined, which end the group's readers: they
     learn so a little later, and the id is free at once."""
     asked: Recorded | None = None
     """Its last call for the next event."""
@@ -45,9 +45,12 @@ class Session:
     shown: dict[str, int] = field(default_factory=dict)
     """The line on which each marker came."""
     asked_on: dict[str, int] = field(default_factory=dict)
-    """The line on which the call began by which it answered a marker."""
-    answered: dict[str, int] = field(default_factory=dict)
-    """The line on which that call returned."""
+    """The line on which the call began by which it answered a marker, if it reached the group."""
+
+    @property
+    def may_be_out(self) -> bool:
+        """Whether a change of the group may have ended it."""
+        return bool(self.changes)
 
     @property
     def ended_well(self) -> bool:
@@ -129,7 +132,7 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             changes.setdefault(name, []).append(call)
             for (of_group, _), known in open_sessions.items():
                 for session in known.values() if of_group == name else ():
-                    session.may_be_out = True
+                    session.changes.append(call)
         if call.operation == "create_group":
             group.start = dict(call.arguments["streams"])
         reader = call.arguments.get("reader", "")
@@ -139,10 +142,11 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             group.acknowledge = call.arguments.get("acknowledge", "next")
             gone[name, reader, call.process] = None
             for other in mine.values() if call.ok else ():
-                if other.rejoined is None and not other.may_be_out:
+                is_first = other.rejoined is None and other.joined.before(call)
+                if is_first and not other.may_be_out:
                     other.rejoined = call
-            is_changed = any(not change.before(call) for change in changes.get(name, ()))
-            mine[call.process] = Session(reader, call, may_be_out=is_changed)
+            since = [change for change in changes.get(name, ()) if not change.before(call)]
+            mine[call.process] = Session(reader, call, changes=since)
             group.sessions.append(mine[call.process])
         elif call.operation in ("leave", "expire") and call.may_have_happened:
             is_its_own = (name, reader, call.process) in gone
@@ -178,9 +182,6 @@ def _note(call: Recorded, session: Session) -> None:
     for name in session.markers:
         session.asked_on.setdefault(name, call.began)
     session.gone += [call] if call.error == "NoSuchStream" else []
-    if call.ok and call.ended is not None:
-        for name in session.markers:
-            session.answered.setdefault(name, call.ended)
     if not call.ok or not call.value:
         return
     if "checkpoint" in call.value:

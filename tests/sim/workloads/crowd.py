@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from tests.sim.lives import Body, Life
 from tests.sim.workloads import appends, groups, layouts
@@ -27,21 +28,13 @@ def member(acknowledge: str, *paces: Sequence[float]) -> Body:
         stream_of(life)
         draw = life.source
         life.retry_timeout = "1 s"  # else who is cut off waits, and does not read on
-        manager = life.manager()
+        others: dict[str, Any] = {}
         if life.group not in life.made:
             if life.brief not in life.made:
                 stream_of(life, life.brief)
             interval, refresh = draw.choice(("8 s", None)), draw.choice(("0.5 s", "3 s"))
-            groups.create(
-                life,
-                manager,
-                acknowledge,
-                [life.stream, life.brief],
-                checkpoint_interval=interval,
-                refresh=refresh,
-            )
-        life.made.add(life.group)
-        group = life.until_it_works(lambda: manager.reader_group(life.group))
+            others = {"checkpoint_interval": interval, "refresh": refresh}
+        group = groups.opened(life, acknowledge, [life.stream, life.brief], **others)
         until = life.now() + int(_SECONDS * 1e9)
         while life.now() < until:
             life.state["reader"] = life.state.setdefault("reader", 0) + 1

@@ -16,11 +16,7 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
 
     def body(life: Life) -> None:
         stream_of(life), stream_of(life, life.other)
-        draw, manager = life.source, life.manager()
-        if life.group not in life.made:
-            create(life, manager, acknowledge)
-        life.made.add(life.group)
-        group = life.until_it_works(lambda: manager.reader_group(life.group))
+        draw, group = life.source, opened(life, acknowledge)
         until = life.now() + int(seconds * 1e9)
         while life.now() < until:
             reader_id = f"r{draw.randint(1, 4)}"  # perhaps another one's that has expired
@@ -30,19 +26,26 @@ def member(name: str, acknowledge: str, seconds: float) -> Body:
                 continue
             stay = min(until, life.now() + int(draw.choice((5, 60)) * 1e9))
             if acknowledge == "transaction":
-                _in_transactions(life, reader, reader_id, stay)
+                read_in_transactions(life, reader, reader_id, stay)
             else:
                 read(life, reader, reader_id, stay, acknowledge)
 
     return body
 
 
-def create(
-    life: Life, manager: Any, acknowledge: str, streams: Sequence[str] = (), **other: Any
+def opened(life: Life, acknowledge: str, streams: Sequence[str] = (), **other: Any) -> Any:
+    """Return the group; create it before, from its streams' first events on, whoever else does."""
+    manager = life.manager()
+    if life.group not in life.made:
+        _create(life, manager, acknowledge, streams or [life.stream], other)
+    life.made.add(life.group)
+    return life.until_it_works(lambda: manager.reader_group(life.group))
+
+
+def _create(
+    life: Life, manager: Any, acknowledge: str, streams: Sequence[str], other: dict[str, Any]
 ) -> None:
-    """Create the group, which begins at its streams' first events, unless somebody else has."""
-    streams = streams or [life.stream]
-    made = partial(
+    create = partial(
         manager.create_reader_group,
         life.group,
         streams,
@@ -52,7 +55,7 @@ def create(
     )
     while True:
         starts: dict[str, Any] = {stream: {} for stream in streams}
-        is_done, error = life.call("create_group", made, group=life.group, streams=starts)
+        is_done, error = life.call("create_group", create, group=life.group, streams=starts)
         if is_done or type(error).__name__ == "ConfigMismatch":
             return
         life.wait(1.0)
@@ -121,7 +124,7 @@ def leave(life: Life, reader: Any, acknowledge: str, who: dict[str, Any]) -> Non
         life.wait(1.0)
 
 
-def _in_transactions(
+def read_in_transactions(
     life: Life, reader: Any, reader_id: str, until: int, pause: float = 0.0
 ) -> None:
     """Read and acknowledge by transactions that write one event for each that was read.
@@ -197,7 +200,7 @@ def _drain(life: Life, group: Any, acknowledge: str, reader_id: str) -> None:
         **who,
     )
     if acknowledge == "transaction":
-        _in_transactions(life, reader, reader_id, life.now() + int(60e9), 8.0)
+        read_in_transactions(life, reader, reader_id, life.now() + int(60e9), 8.0)
         call.ok()
         return
     quiet_since = life.now()

@@ -25,6 +25,7 @@ from tests.sim.workloads import (
     retention,
     sealing,
     tables,
+    taken_over,
     transactions,
     unacknowledged,
 )
@@ -47,8 +48,8 @@ _TOGETHER = (
 all that one promise needs."""
 _SCENES_APART = 15
 """Of so many seeds some play a scene each."""
-_CROWD_AT = 4
-"""The remainder of the seeds that play the crowd."""
+_CROWD_AT, _TAKEN_OVER_AT = 4, 7
+"""The remainders of the seeds whose scene has a group of its own kind."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -89,6 +90,7 @@ def _two(scene: overtaken.Scene) -> tuple[Maker, Maker]:
 
 
 _SCENES: Mapping[int, tuple[tuple[Maker, ...], ...]] = {
+    _TAKEN_OVER_AT: tuple(cast.programs for cast in taken_over.CASTS),
     9: (
         *map(_two, resets.SCENES),
         (lambda: unacknowledged.buffering_reader, lambda: unacknowledged.asker),
@@ -115,14 +117,16 @@ def play(world: World) -> None:
     """Draw up to ten programs, let them meet faults, and audit what is there."""
     draw = world.source
     acknowledge = draw.choice(("next", "next", "checkpoint", "checkpoint", "transaction"))
-    is_crowd = world.plan.seed % _SCENES_APART == _CROWD_AT
-    if is_crowd:
-        acknowledge = ("next", "checkpoint")[world.plan.seed // _SCENES_APART % 2]
+    number, at = divmod(world.plan.seed, _SCENES_APART)
+    if at == _CROWD_AT:
+        acknowledge = ("next", "checkpoint")[number % 2]
+    elif at == _TAKEN_OVER_AT:
+        acknowledge = taken_over.CASTS[number % len(taken_over.CASTS)].acknowledge
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
-    if world.plan.seed % _SCENES_APART in _SCENES:
+    if at in _SCENES:
         names = list(_scene(world.plan.seed))
-    elif is_crowd:
+    elif at == _CROWD_AT:
         names = list(crowd.SCENE)
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
