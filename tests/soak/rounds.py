@@ -90,10 +90,8 @@ def _group(kind: str, body: Callable[[], Body]) -> Body:
     return play
 
 
-def _members(name: str, acknowledge: str) -> Callable[[int], Body]:
-    return lambda size: _group(
-        acknowledge, partial(groups.member, name, acknowledge, seconds=2.0 * size)
-    )
+def _members(acknowledge: str) -> Callable[[int], Body]:
+    return lambda size: _group(acknowledge, partial(groups.member, acknowledge, seconds=2.0 * size))
 
 
 def _checkpoints(acknowledge: str) -> Callable[[int], Body]:
@@ -133,9 +131,9 @@ CAST: Mapping[str, Programs] = {
         "i2": _users(kinds.SECRET),
     },
     "readers": {
-        "g1": _members("g1", "next"),
-        "g2": _members("g2", "checkpoint"),
-        "g3": _members("g3", "transaction"),
+        "g1": _members("next"),
+        "g2": _members("checkpoint"),
+        "g3": _members("transaction"),
         "p1": _checkpoints("checkpoint"),
         "k2": lambda size: tables.table_user(5 * size),
         "l2": _users(kinds.LARGE, 0.5),
@@ -143,9 +141,9 @@ CAST: Mapping[str, Programs] = {
         "a2": lambda size: autoscaling.loader(max(2, size // 2)),
     },
     "members": {
-        "h1": _members("h1", "next"),
-        "h2": _members("h2", "checkpoint"),
-        "h3": _members("h3", "transaction"),
+        "h1": _members("next"),
+        "h2": _members("checkpoint"),
+        "h3": _members("transaction"),
         "p2": _checkpoints("next"),
         "z2": lambda size: tables.state_user(3 * size),
         "e2": lambda size: event_times.note_taker(3 * size),

@@ -24,7 +24,7 @@ def objects_of(calls: Sequence[Recorded]) -> Iterator[Object]:
     yield from _states(calls)
     for stream in streams.values():
         yield from _segments(calls, stream)
-        yield _lists(calls, stream)
+        yield _lists(stream)
     yield from _joint(calls, streams)
 
 
@@ -323,7 +323,7 @@ def _tail(call: Recorded, segment: str) -> Operation | None:
 # ----------------------------------------------- streams: transactions of several keys, with reads
 
 
-def _lists(calls: Sequence[Recorded], stream: StreamHistory) -> Object:
+def _lists(stream: StreamHistory) -> Object:
     """Each key of a stream is a list; a call appends to several at once, and a read shows all.
 
     Every read of a key is a beginning of the longest one, or there is no order; so the state is

@@ -11,7 +11,7 @@ from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import stream_of, text_of
 
 
-def member(name: str, acknowledge: str, seconds: float) -> Body:
+def member(acknowledge: str, seconds: float) -> Body:
     """Return a program that reads in the group for a time, by ids that all members use."""
 
     def body(life: Life) -> None:

@@ -68,7 +68,7 @@ def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
         "y": lambda: retention.retainer(draw.randint(2, 4)),
         "t": lambda: transactions.transactional_writer(4, draw.choice((None, "tid"))),
         "j": lambda: transactions.joint_writer(3),
-        "g": lambda: groups.member("g", acknowledge, draw.choice((30.0, 90.0))),
+        "g": lambda: groups.member(acknowledge, draw.choice((30.0, 90.0))),
         "p": lambda: groups.checkpointer(3),
         "k": lambda: tables.table_user(draw.randint(6, 12)),
         "z": lambda: tables.state_user(draw.randint(4, 8)),
