@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 _Value = TypeVar("_Value")
 
 
-class lazy_property(Generic[_Value]):  # noqa: N801: it is used as ``property`` is
+class lazy_property(Generic[_Value]):
     """Makes a method a property that keeps its value in the object.
 
     Threads that read it for the first time at once may each compute it.
