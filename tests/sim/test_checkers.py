@@ -1664,6 +1664,23 @@ def event_comes_again_while_the_call_for_it_is_open(story: Story, bad: bool) -> 
     story.ok("drain", by="d", group="g", reader="d")
 
 
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def event_was_read_before_a_reader_got_it_that_a_change_ended(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    if not bad:
+        story.ok("update_group", group="g")  # it ends all readers, who learn so later
+    story.join("q", "checkpoint")
+    story.got("q", [0, 0], "a")
+    if bad:
+        story.ok("update_group", group="g")
+    story.got("r", [0, 0], "a")
+    story.got("q", [0, 1], "b")
+    story.got("q", [0, 2], "c")
+    story.leave("q")
+    story.ok("drain", by="d", group="g", reader="d")
+
+
 @breaks("readers", "what no next call acknowledged is read again")
 def event_in_hand_of_a_killed_reader_is_lost(story: Story, bad: bool) -> None:
     three_events(story)

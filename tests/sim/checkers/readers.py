@@ -328,14 +328,19 @@ def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> No
 def _came_again(group: Group, streams: dict[str, StreamHistory], one: Handed) -> bool:
     """Whether another reader may have got an event after this one, if it was not truncated.
 
-    A call that ends late may have its event from before the group changed.
+    A call that ends late may have its event from before the group changed, and so has a reader that
+    a change has ended: one that joined since then may have had it earlier.
     """
     return streams[one.stream].is_truncated(one.position) or any(
         other.session is not one.session
         and (other.stream, other.event) == (one.stream, one.event)
-        and not other.call.before(one.call)
+        and not (other.call.before(one.call) and _joined_before(other.session, one.session.changes))
         for other in group.handed
     )
+
+
+def _joined_before(session: Session, changes: Sequence[Recorded]) -> bool:
+    return all(session.joined.before(change) for change in changes)
 
 
 def _in_hand_comes_again(group: Group, streams: dict[str, StreamHistory]) -> None:
