@@ -10,6 +10,7 @@ import pytest
 from tests.sim.checkers import everything
 from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.violations import Violation
+from tests.sim.history import Call
 from tests.sim.recorded import calls_of
 from tests.sim.stories import Story
 
@@ -1188,6 +1189,52 @@ def joint_transaction_is_shown_while_an_earlier_one_is_not(story: Story, bad: bo
     story.read("a", "b")
 
 
+@breaks("order", "an append comes behind what is there")
+def append_lies_in_a_segment_before_what_was_acknowledged(story: Story, bad: bool) -> None:
+    """No read shows it, and the history lacks the scale."""
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.write([1, 0], "a")
+    story.write([0, 0] if bad else [1, 1], "b", writer="v")
+
+
+@breaks("order", "an append comes behind what is there")
+def append_lies_in_a_segment_before_what_a_reader_saw(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.join("r")
+    story.got("r", [1, 0], "a")
+    story.write([0, 0] if bad else [2, 0], "b", key="other")
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
+    """No read shows it; both calls were open at once."""
+    first, second = _two_writes(story)
+    first.ok([[0, 1 if bad else 0]])
+    second.ok([[0, 0 if bad else 1]])
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_writer_are_disordered_over_a_scale(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    first, second = _two_writes(story)
+    first.ok([[1 if bad else 0, 0]])
+    second.ok([[0 if bad else 1, 0]])
+
+
+def _two_writes(story: Story) -> list[Call]:
+    return [
+        story.begin("write", stream="s", writer="w", events=[["k", event]]) for event in ("a", "b")
+    ]
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_call_are_disordered(story: Story, bad: bool) -> None:
+    events = [["k", "a"], ["k", "b"]]
+    places = [[0, 1], [0, 0]] if bad else [[0, 0], [0, 1]]
+    story.ok("write", places, stream="s", writer="w", events=events)
+
+
 # --------------------------------------------------------------------- seals, bytes and copies
 
 
@@ -1262,6 +1309,43 @@ def bytes_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
 def part_of_a_write_is_visible(story: Story, bad: bool) -> None:
     story.unknown("write_bytes", stream="b", writer="w", text="abc;")
     story.bytes_read("ab" if bad else "abc;")
+
+
+@breaks("byte_streams", "nothing from nowhere")
+def byte_amid_the_first_token_is_another(story: Story, bad: bool) -> None:
+    story.bytes_written("abc;")
+    story.ok("truncate_bytes", stream="b", before=1)
+    story.bytes_read("bx;" if bad else "bc;", start=1)
+
+
+@breaks("byte_streams", "nothing from nowhere")
+def what_a_read_begins_with_is_of_a_token_elsewhere(story: Story, bad: bool) -> None:
+    story.bytes_written("ab;")
+    story.bytes_read("ab;")
+    story.bytes_written("cd;")
+    story.ok("truncate_bytes", stream="b", before=4)
+    story.bytes_read("b;" if bad else "d;", start=4)
+
+
+@breaks("byte_streams", "the end lies behind all bytes")
+def byte_amid_the_first_token_is_lost(story: Story, bad: bool) -> None:
+    story.bytes_written("a;bbb;")
+    story.ok("truncate_bytes", stream="b", before=3)
+    story.bytes_read("b;" if bad else "bb;", start=3)
+
+
+@breaks("byte_streams", "the end lies behind all bytes")
+def bytes_behind_the_head_are_more_than_were_written(story: Story, bad: bool) -> None:
+    story.bytes_written("abbb;")
+    story.ok("truncate_bytes", stream="b", before=3)
+    story.bytes_read("bbb;" if bad else "b;", start=3)
+
+
+@breaks("byte_streams", "no part of a write is visible")
+def read_ends_amid_its_first_token(story: Story, bad: bool) -> None:
+    story.unknown("write_bytes", stream="b", writer="w", text="abc;")
+    story.unknown("truncate_bytes", stream="b", before=1)
+    story.bytes_read("b" if bad else "bc;", start=1)
 
 
 @breaks("byte_streams", "the head never moves back")
