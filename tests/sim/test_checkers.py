@@ -318,6 +318,48 @@ def retention_is_refused_for_who_came_after_its_decision(story: Story, bad: bool
         story.ok("retain", {"0": 0}, stream="s")
 
 
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_takes_what_a_second_subscribe_passes_over(story: Story, bad: bool) -> None:
+    """A subscriber that is subscribed stays where it is."""
+    story.write([0, 0], "a", "b")
+    for offset in (0, 2):
+        story.ok("subscribe", stream="s", subscriber="g", cut={"0": offset})
+    story.ok("retain", {"0": 2 if bad else 0}, stream="s")
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_and_nobody_is_subscribed(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="other" if bad else "s", subscriber="g", cut={"0": 0})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_for_who_has_released(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0})
+    story.ok("release", stream="s", subscriber="g", cut={"0": 2 if bad else 1})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_for_who_has_unsubscribed(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    who = {"stream": "s", "subscriber": "g"}
+    story.ok("subscribe", **who, cut={"0": 0})
+    story.ok("unsubscribe", **who)
+    if not bad:
+        story.unknown("subscribe", **who, cut={"0": 0})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_and_no_group_reads_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("create_group", group="g", streams={"other" if bad else "s": {}})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
 # ------------------------------------------------------------------------------ reader groups
 
 
@@ -978,6 +1020,28 @@ def later_append_lies_before_what_was_acknowledged(story: Story, bad: bool) -> N
         story.write([0, 0], "b", key="m", writer="u")
     else:
         story.write([0, 2], "b", key="m", writer="u")
+
+
+@breaks("fencing", "a write without a token is not compared with one")
+def write_without_a_token_is_refused_for_one(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]]}
+    story.ok("fence", stream="s", token="a")
+    story.fail("write", "FencingTokenMismatch", **write, **({} if bad else {"token": "b"}))
+
+
+@breaks("linearizable", "calls have one order")
+def write_with_a_token_that_nobody_set_is_acknowledged(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]], "token": "a"}
+    if bad:
+        story.ok("write", [[0, 0]], **write)
+    else:
+        story.fail("write", "FencingTokenMismatch", {"token": ""}, **write)
+
+
+@breaks("linearizable", "calls have one order")
+def refusal_names_a_token_that_nobody_set(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]], "token": "a"}
+    story.fail("write", "FencingTokenMismatch", {"token": "b" if bad else ""}, **write)
 
 
 @breaks("fencing", "a fenced writer writes nothing")
