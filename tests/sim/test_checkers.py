@@ -598,7 +598,7 @@ def reader_gets_a_successor_before_another_one_has_stored_its_segment(
 ) -> None:
     segment_with_a_successor(story, "checkpoint")
     story.got("r", [0, 0], "a")
-    story.marker("r", "c")
+    story.marker("r", "automatic-1")
     if not bad:
         story.ok("next", by="r", group="g", reader="r")
     story.got("q", [1, 0], "b")
@@ -1759,7 +1759,7 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     three_events(story)
     story.join("r", "checkpoint")
     story.got("r", [0, 0], "a")
-    story.marker("r", "one")
+    story.marker("r", "automatic-1")
     story.got("r", [0, 1], "b")
     story.expire("r")
     story.join("q", "checkpoint")
@@ -1768,6 +1768,24 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.got("q", [0, 2], "c")
     story.leave("q")
     story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def what_a_reader_has_buffered_that_does_not_drain_is_lost(story: Story, bad: bool) -> None:
+    """The reader that drains has what it got before."""
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.got("r", [0, 0], "a")
+    drain = story.begin("drain", by="r", group="g", reader="r")
+    if not bad:
+        story.got("r", [0, 1], "b")
+        story.got("r", [0, 2], "c")
+        story.ok("next", by="r", group="g", reader="r")
+    else:
+        story.join("q", "checkpoint")
+        story.got("q", [0, 1], "b")
+        story.got("q", [0, 2], "c")
+    drain.ok()
 
 
 @breaks("readers", "what no checkpoint acknowledged is read again")
@@ -1835,6 +1853,21 @@ def reader_is_shown_an_automatic_marker(story: Story, bad: bool) -> None:
     asked.ok({"s": {"0": 1}})
 
 
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_that_stores_is_shown_a_marker_that_nobody_asked_for(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.marker("r", "mine" if bad else "automatic-1")
+
+
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_in_transactions_is_shown_a_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "transaction" if bad else "checkpoint")
+    story.ok("checkpoint", {"s": {"0": 0}}, group="g", name="mine")
+    story.marker("r", "mine")
+
+
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> None:
     story.write([0, 0], "a", "b")
@@ -1842,7 +1875,7 @@ def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> 
     story.ok("join", by="r", **who, streams=["s"], retention="automatic")
     story.got("r", [0, 0], "a")
     if not bad:
-        story.marker("r", "one")
+        story.marker("r", "automatic-1")
     story.ok("retain", {"0": 1}, stream="s")
 
 
