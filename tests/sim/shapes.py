@@ -170,7 +170,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
     "get": ({**_TABLE, "keys": _list(_text), "fresh": _flag}, _list(_maybe(_ENTRY))),
     "scan": (_TABLE, _map(_ENTRY)),
     "fence": ({**_STREAM, "token": _text}, _anything),
-    "fencing_token": (_STREAM, _maybe(_text)),
+    "fencing_token": (_STREAM, _text),
     "update_state": ({**_STATE, "update": _text}, _UPDATES),
     "fetch_updates": (_STATE, _UPDATES),
     "note_time": ({**_STREAM, "writer": _text, "time": _number}, _anything),

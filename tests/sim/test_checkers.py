@@ -10,6 +10,7 @@ import pytest
 from tests.sim.checkers import everything
 from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.violations import Violation
+from tests.sim.history import Call
 from tests.sim.recorded import calls_of
 from tests.sim.stories import Story
 
@@ -317,6 +318,48 @@ def retention_is_refused_for_who_came_after_its_decision(story: Story, bad: bool
         story.ok("retain", {"0": 0}, stream="s")
 
 
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_takes_what_a_second_subscribe_passes_over(story: Story, bad: bool) -> None:
+    """A subscriber that is subscribed stays where it is."""
+    story.write([0, 0], "a", "b")
+    for offset in (0, 2):
+        story.ok("subscribe", stream="s", subscriber="g", cut={"0": offset})
+    story.ok("retain", {"0": 2 if bad else 0}, stream="s")
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_and_nobody_is_subscribed(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="other" if bad else "s", subscriber="g", cut={"0": 0})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_for_who_has_released(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="s", subscriber="g", cut={"0": 0})
+    story.ok("release", stream="s", subscriber="g", cut={"0": 2 if bad else 1})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_for_who_has_unsubscribed(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    who = {"stream": "s", "subscriber": "g"}
+    story.ok("subscribe", **who, cut={"0": 0})
+    story.ok("unsubscribe", **who)
+    if not bad:
+        story.unknown("subscribe", **who, cut={"0": 0})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
+@breaks("heads", "a truncation is refused for a subscriber that holds")
+def truncation_is_refused_and_no_group_reads_the_stream(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("create_group", group="g", streams={"other" if bad else "s": {}})
+    story.fail("truncate", "HeldBySubscriber", stream="s", cut={"0": 2})
+
+
 # ------------------------------------------------------------------------------ reader groups
 
 
@@ -578,7 +621,7 @@ def reader_gets_a_successor_before_another_one_has_stored_its_segment(
 ) -> None:
     segment_with_a_successor(story, "checkpoint")
     story.got("r", [0, 0], "a")
-    story.marker("r", "c")
+    story.marker("r", "automatic-1")
     if not bad:
         story.ok("next", by="r", group="g", reader="r")
     story.got("q", [1, 0], "b")
@@ -1004,6 +1047,28 @@ def later_append_lies_before_what_was_acknowledged(story: Story, bad: bool) -> N
         story.write([0, 2], "b", key="m", writer="u")
 
 
+@breaks("fencing", "a write without a token is not compared with one")
+def write_without_a_token_is_refused_for_one(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]]}
+    story.ok("fence", stream="s", token="a")
+    story.fail("write", "FencingTokenMismatch", **write, **({} if bad else {"token": "b"}))
+
+
+@breaks("linearizable", "calls have one order")
+def write_with_a_token_that_nobody_set_is_acknowledged(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]], "token": "a"}
+    if bad:
+        story.ok("write", [[0, 0]], **write)
+    else:
+        story.fail("write", "FencingTokenMismatch", {"token": ""}, **write)
+
+
+@breaks("linearizable", "calls have one order")
+def refusal_names_a_token_that_nobody_set(story: Story, bad: bool) -> None:
+    write: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "a"]], "token": "a"}
+    story.fail("write", "FencingTokenMismatch", {"token": "b" if bad else ""}, **write)
+
+
 @breaks("fencing", "a fenced writer writes nothing")
 def writer_with_an_old_token_writes(story: Story, bad: bool) -> None:
     story.ok("fence", stream="s", token="one")
@@ -1213,6 +1278,52 @@ def joint_transaction_is_shown_while_an_earlier_one_is_not(story: Story, bad: bo
     story.read("a", "b")
 
 
+@breaks("order", "an append comes behind what is there")
+def append_lies_in_a_segment_before_what_was_acknowledged(story: Story, bad: bool) -> None:
+    """No read shows it, and the history lacks the scale."""
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.write([1, 0], "a")
+    story.write([0, 0] if bad else [1, 1], "b", writer="v")
+
+
+@breaks("order", "an append comes behind what is there")
+def append_lies_in_a_segment_before_what_a_reader_saw(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
+    story.join("r")
+    story.got("r", [1, 0], "a")
+    story.write([0, 0] if bad else [2, 0], "b", key="other")
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
+    """No read shows it; both calls were open at once."""
+    first, second = _two_writes(story)
+    first.ok([[0, 1 if bad else 0]])
+    second.ok([[0, 0 if bad else 1]])
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_writer_are_disordered_over_a_scale(story: Story, bad: bool) -> None:
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
+    first, second = _two_writes(story)
+    first.ok([[1 if bad else 0, 0]])
+    second.ok([[0 if bad else 1, 0]])
+
+
+def _two_writes(story: Story) -> list[Call]:
+    return [
+        story.begin("write", stream="s", writer="w", events=[["k", event]]) for event in ("a", "b")
+    ]
+
+
+@breaks("order", "events of a key are in write order")
+def positions_of_a_call_are_disordered(story: Story, bad: bool) -> None:
+    events = [["k", "a"], ["k", "b"]]
+    places = [[0, 1], [0, 0]] if bad else [[0, 0], [0, 1]]
+    story.ok("write", places, stream="s", writer="w", events=events)
+
+
 # --------------------------------------------------------------------- seals, bytes and copies
 
 
@@ -1287,6 +1398,43 @@ def bytes_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
 def part_of_a_write_is_visible(story: Story, bad: bool) -> None:
     story.unknown("write_bytes", stream="b", writer="w", text="abc;")
     story.bytes_read("ab" if bad else "abc;")
+
+
+@breaks("byte_streams", "nothing from nowhere")
+def byte_amid_the_first_token_is_another(story: Story, bad: bool) -> None:
+    story.bytes_written("abc;")
+    story.ok("truncate_bytes", stream="b", before=1)
+    story.bytes_read("bx;" if bad else "bc;", start=1)
+
+
+@breaks("byte_streams", "nothing from nowhere")
+def what_a_read_begins_with_is_of_a_token_elsewhere(story: Story, bad: bool) -> None:
+    story.bytes_written("ab;")
+    story.bytes_read("ab;")
+    story.bytes_written("cd;")
+    story.ok("truncate_bytes", stream="b", before=4)
+    story.bytes_read("b;" if bad else "d;", start=4)
+
+
+@breaks("byte_streams", "the end lies behind all bytes")
+def byte_amid_the_first_token_is_lost(story: Story, bad: bool) -> None:
+    story.bytes_written("a;bbb;")
+    story.ok("truncate_bytes", stream="b", before=3)
+    story.bytes_read("b;" if bad else "bb;", start=3)
+
+
+@breaks("byte_streams", "the end lies behind all bytes")
+def bytes_behind_the_head_are_more_than_were_written(story: Story, bad: bool) -> None:
+    story.bytes_written("abbb;")
+    story.ok("truncate_bytes", stream="b", before=3)
+    story.bytes_read("bbb;" if bad else "b;", start=3)
+
+
+@breaks("byte_streams", "no part of a write is visible")
+def read_ends_amid_its_first_token(story: Story, bad: bool) -> None:
+    story.unknown("write_bytes", stream="b", writer="w", text="abc;")
+    story.unknown("truncate_bytes", stream="b", before=1)
+    story.bytes_read("b" if bad else "bc;", start=1)
 
 
 @breaks("byte_streams", "the head never moves back")
@@ -1636,7 +1784,7 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     three_events(story)
     story.join("r", "checkpoint")
     story.got("r", [0, 0], "a")
-    story.marker("r", "one")
+    story.marker("r", "automatic-1")
     story.got("r", [0, 1], "b")
     story.expire("r")
     story.join("q", "checkpoint")
@@ -1645,6 +1793,24 @@ def what_a_killed_reader_has_buffered_is_lost(story: Story, bad: bool) -> None:
     story.got("q", [0, 2], "c")
     story.leave("q")
     story.ok("drain", by="d", group="g", reader="d")
+
+
+@breaks("readers", "what no checkpoint acknowledged is read again")
+def what_a_reader_has_buffered_that_does_not_drain_is_lost(story: Story, bad: bool) -> None:
+    """The reader that drains has what it got before."""
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.got("r", [0, 0], "a")
+    drain = story.begin("drain", by="r", group="g", reader="r")
+    if not bad:
+        story.got("r", [0, 1], "b")
+        story.got("r", [0, 2], "c")
+        story.ok("next", by="r", group="g", reader="r")
+    else:
+        story.join("q", "checkpoint")
+        story.got("q", [0, 1], "b")
+        story.got("q", [0, 2], "c")
+    drain.ok()
 
 
 @breaks("readers", "what no checkpoint acknowledged is read again")
@@ -1729,6 +1895,21 @@ def reader_is_shown_an_automatic_marker(story: Story, bad: bool) -> None:
     asked.ok({"s": {"0": 1}})
 
 
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_that_stores_is_shown_a_marker_that_nobody_asked_for(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "checkpoint")
+    story.marker("r", "mine" if bad else "automatic-1")
+
+
+@breaks("readers", "a reader is shown the markers that somebody asked for")
+def reader_in_transactions_is_shown_a_marker(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "transaction" if bad else "checkpoint")
+    story.ok("checkpoint", {"s": {"0": 0}}, group="g", name="mine")
+    story.marker("r", "mine")
+
+
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> None:
     story.write([0, 0], "a", "b")
@@ -1736,7 +1917,7 @@ def retention_takes_what_no_checkpoint_acknowledged(story: Story, bad: bool) -> 
     story.ok("join", by="r", **who, streams=["s"], retention="automatic")
     story.got("r", [0, 0], "a")
     if not bad:
-        story.marker("r", "one")
+        story.marker("r", "automatic-1")
     story.ok("retain", {"0": 1}, stream="s")
 
 

@@ -144,3 +144,17 @@ def test_porcupine_names_what_is_not_a_history_and_what_breaks(tmp_path: Path) -
     assert illegal["result"] == "illegal"
     assert [(one["name"], one["result"]) for one in illegal["objects"]] == [("fence s", "illegal")]
     assert (tmp_path / "broken-fence-s.html").is_file()
+
+
+@pytest.mark.medium
+@pytest.mark.usefixtures("porcupine")
+def test_porcupine_asks_of_tokens_where_nobody_sets_one(tmp_path: Path) -> None:
+    paths = []
+    for told in ("", "b"):
+        history = History()
+        events = [["k", "a"]]
+        call = history.invoke("p", "write", stream="s", writer="w", events=events, token="a")
+        call.failed("FencingTokenMismatch", {"token": told})
+        paths.append(tmp_path / f"told-{told}")
+        history.save(paths[-1])
+    assert [one["result"] for one in porcupine_runs.judged(paths)] == ["ok", "illegal"]

@@ -52,7 +52,9 @@ def _check(
         _agrees(read, known)
         _of_tokens(read, tried, numbers, places)
     for read in reads:
+        _ends_a_token(read, tried, places)
         _lacks_nothing(read, heads, tried, places)
+        _as_many(read, tried)
         for other in reads:
             if read.before(other) and other.value["from"] < read.value["from"]:
                 raise Violation("the head never moves back", f"{read}; then {other}")
@@ -77,17 +79,16 @@ def _of_tokens(
     places: dict[str, int],
 ) -> None:
     text, at = read.value["text"], read.value["from"]
-    if at:  # a truncation may lie within a token
-        rest = text.partition(_END)
-        at, text = at + len(rest[0]) + len(rest[1]), rest[2]
     if text and not text.endswith(_END):
         raise Violation("no part of a write is visible", f"{text[-40:]!r} ends {read}")
+    if at:  # a truncation may lie within a token
+        rest, text = _cut(text)
+        at += len(rest)
     last: dict[str, str] = {}
     found: set[str] = set()
     for token in _tokens(text):
         calls = tried.get(token, [])
-        assert read.ended is not None
-        if not any(call.may_have_happened and call.began < read.ended for call in calls):
+        if not _may_be_in(read, calls):
             raise Violation("nothing from nowhere", f"nobody wrote {token!r} by then: {read}")
         if token in found or places.setdefault(token, at) != at:
             raise Violation("exists exactly once", f"{token!r} is at two places: {read}")
@@ -99,6 +100,45 @@ def _of_tokens(
             )
         last[writer] = token
         at += len(token)
+
+
+def _may_be_in(read: Recorded, calls: Sequence[Recorded]) -> bool:
+    """Return whether one of the calls that wrote a token may have done so by a read's end."""
+    assert read.ended is not None
+    return any(call.may_have_happened and call.began < read.ended for call in calls)
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """Return the first token of a text, and what follows it."""
+    first, end, rest = text.partition(_END)
+    return first + end, rest
+
+
+def _ends_a_token(read: Recorded, tried: dict[str, list[Recorded]], places: dict[str, int]) -> None:
+    """What a read begins with is the end of a token, which may lie there."""
+    rest, _ = _cut(read.value["text"])
+    end = read.value["from"] + len(rest)
+    for token, calls in tried.items() if rest else ():
+        at = end - len(token)
+        is_there = token.endswith(rest) and at >= 0 and places.get(token, at) == at
+        if is_there and _may_be_in(read, calls):
+            return
+    if rest:
+        raise Violation(
+            "nothing from nowhere", f"no token that ends with {rest!r} is there: {read}"
+        )
+
+
+def _as_many(read: Recorded, tried: dict[str, list[Recorded]]) -> None:
+    """Behind all that was acknowledged before a read, and not behind more than was tried, it ends:
+    a byte that is lost or doubled, also before the head, moves the end."""
+    end = read.value["from"] + len(read.value["text"])
+    least = sum(len(t) for t, calls in tried.items() if any(c.ok and c.before(read) for c in calls))
+    most = sum(len(t) for t, calls in tried.items() if _may_be_in(read, calls))
+    if not least <= end <= most:
+        raise Violation(
+            "the end lies behind all bytes", f"it is {end}, of {least} to {most} bytes: {read}"
+        )
 
 
 def _lacks_nothing(

@@ -9,7 +9,11 @@ from tests.sim.recorded import Recorded, of
 
 
 def check(calls: Sequence[Recorded]) -> None:
-    """Raise a Violation if a write that began after another was set is acknowledged."""
+    """Raise a Violation if a write that began after another was set is acknowledged, or one that
+    has no token is refused for it."""
+    for call in of(calls, "write", "write_if"):
+        if call.error == "FencingTokenMismatch" and call.arguments.get("token") is None:
+            raise Violation("a write without a token is not compared with one", f"{call}")
     writes = [call for call in of(calls, "write", "write_if") if call.ok]
     for write in writes:
         token, session = write.arguments.get("token"), write.arguments.get("session")

@@ -14,14 +14,18 @@ from tests.sim.recorded import Recorded, of
 def check(calls: Sequence[Recorded]) -> None:
     """Raise a Violation if a later head is behind an earlier one, or beyond what is released.
 
-    A subscriber holds from its ``subscribe`` on, until somebody begins to unsubscribe it. A round
-    of ``retain`` may go up to the furthest cut that it may have released by the round's end.
+    A subscriber holds from its ``subscribe`` on, until somebody begins to unsubscribe it; another
+    ``subscribe`` until then changes nothing. A round of ``retain`` may go up to the furthest cut
+    that it may have released by the round's end.
     """
     for call in of(calls, "retain"):
         if call.error == "HeldBySubscriber":
             raise Violation(
                 "a round of retention decides again where somebody has subscribed", f"{call}"
             )
+    for call in of(calls, "truncate"):
+        if call.error == "HeldBySubscriber" and not _may_be_held(calls, call):
+            raise Violation("a truncation is refused for a subscriber that holds", f"{call}")
     for name, stream in streams_of(calls).items():
         _never_back(stream)
         _releases(calls, stream)
@@ -151,10 +155,13 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
         by_then = [c for c in its if retain.ended is not None and c.began < retain.ended]
         if any(c.operation == "unsubscribe" and c.may_have_happened for c in by_then):
             continue
+        subscribed = [c for c in of(its, "subscribe") if c.ok]
         released = [
             c.arguments["cut"]
             for c in by_then
-            if c.may_have_happened and c.arguments.get("cut") is not None
+            if c.may_have_happened
+            and c.arguments.get("cut") is not None
+            and not (c.operation == "subscribe" and any(one.before(c) for one in subscribed))
         ]
         earlier = _head_before(calls, stream, its, retain)
         gone = [*released, *earlier]
@@ -164,6 +171,33 @@ def _held(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) ->
                 "retention takes nothing that a subscriber holds",
                 f"{subscriber!r} has released {released}; {retain} took {lost}",
             )
+
+
+def _may_be_held(calls: Sequence[Recorded], truncation: Recorded) -> bool:
+    """Whether a subscriber, or a group, may hold what a truncation would take."""
+    name, cut = truncation.arguments["stream"], truncation.arguments["cut"]
+    if any(name in c.arguments["streams"] for c in of(calls, "create_group", "join")):
+        return True
+    held: dict[str, list[Recorded]] = {}
+    for call in of(calls, "subscribe", "release", "unsubscribe"):
+        is_by_then = call.began < (truncation.ended or 0) and call.may_have_happened
+        if is_by_then and call.arguments["stream"] == name:
+            held.setdefault(call.arguments["subscriber"], []).append(call)
+    return any(not _has_let_go(its, cut, truncation) for its in held.values())
+
+
+def _has_let_go(its: Sequence[Recorded], cut: Cut, truncation: Recorded) -> bool:
+    """Whether a subscriber has unsubscribed, or released all before a cut, and did not subscribe
+    since then."""
+    for last in of(its, "release", "unsubscribe"):
+        released = last.arguments.get("cut", {})
+        is_free = last.operation == "unsubscribe" or all(
+            released.get(segment, -1) >= end for segment, end in cut.items()
+        )
+        others = (c for c in of(its, "subscribe", "unsubscribe") if c is not last)
+        if last.ok and last.before(truncation) and is_free and all(c.before(last) for c in others):
+            return True
+    return not of(its, "subscribe")
 
 
 def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Recorded) -> None:

@@ -144,16 +144,14 @@ def _shown(call: Recorded) -> Step | None:
 
 
 def _fences(calls: Sequence[Recorded]) -> Iterator[Object]:
-    """The state is the newest token."""
-    for stream in sorted({c.arguments["stream"] for c in of(calls, "fence")}):
-        mine = of(calls, "fence", "fencing_token", "write", "write_if")
-        operations = []
-        for call in mine:
-            if call.arguments["stream"] == stream:
-                step = _fence(call)
-                if step is not None:
-                    operations.append(_operation(call, step))
-        yield Object(f"fence {stream}", "", operations)
+    """The state is the newest token, an empty one until somebody sets one."""
+    operations: dict[str, list[Operation]] = {}
+    for call in of(calls, "fence", "fencing_token", "write", "write_if"):
+        step = _fence(call)
+        if step is not None:
+            operations.setdefault(call.arguments["stream"], []).append(_operation(call, step))
+    for stream, mine in sorted(operations.items()):
+        yield Object(f"fence {stream}", "", mine)
 
 
 def _fence(call: Recorded) -> Step | None:

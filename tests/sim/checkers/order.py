@@ -10,7 +10,7 @@ from tests.sim.recorded import Recorded, of
 
 
 def check(calls: Sequence[Recorded]) -> None:
-    """Raise a Violation if a read, or positions of one segment, have them in another order.
+    """Raise a Violation if a read, or their positions, have them in another order.
 
     The order of writing is that in which the calls began, and in a call that of its events; of
     events without a key only those of one segment have an order. The events of a transaction have
@@ -18,6 +18,8 @@ def check(calls: Sequence[Recorded]) -> None:
     """
     for stream in streams_of(calls).values():
         _behind_what_is_there(stream)
+        _in_no_sealed_segment(stream)
+        _as_placed(stream)
         named = {c.arguments["writer"] for c in of(calls, "open_writer")}
         for read in stream.reads:
             _no_gap(stream, read, named)
@@ -26,8 +28,7 @@ def check(calls: Sequence[Recorded]) -> None:
                 tried = stream.tried.get(seen.event)
                 if tried is None:
                     continue
-                who = tried.transaction or tried.writer
-                lane = (who, tried.key, "" if tried.key is not None else seen.position[0])
+                lane = _lane(tried, seen.position[0])
                 before = last.get(lane)
                 if before is not None and before.number > tried.number:
                     raise Violation(
@@ -35,6 +36,55 @@ def check(calls: Sequence[Recorded]) -> None:
                         f"{before.event!r} before {tried.event!r} of {lane[:2]} in {read.call}",
                     )
                 last[lane] = tried
+
+
+def _lane(tried: Tried, segment: str) -> tuple[str | None, ...]:
+    """Return what has an order with an event: of one without a key it is its segment's."""
+    return tried.transaction or tried.writer, tried.key, "" if tried.key is not None else segment
+
+
+def _as_placed(stream: StreamHistory) -> None:
+    """Whatever no read shows has its order by its place, in a segment or in one that follows it."""
+    furthest: dict[tuple[str | None, ...], dict[str, tuple[int, str]]] = {}
+    places = stream.places()
+    for tried in sorted(stream.tried.values(), key=lambda one: one.number):
+        if tried.event not in places:
+            continue
+        segment, offset = places[tried.event]
+        lane = _lane(tried, segment)
+        earlier = furthest.setdefault(lane, {})
+        for other, (at, event) in earlier.items():
+            is_segment_behind = segment in stream.layout.ancestors(other)
+            if is_segment_behind or (other == segment and at > offset):
+                raise Violation(
+                    "events of a key are in write order",
+                    f"{event!r} at {(other, at)} was written before {tried.event!r} of {lane[:2]}, "
+                    f"which is at {(segment, offset)}",
+                )
+        earlier[segment] = offset, tried.event
+
+
+def _in_no_sealed_segment(stream: StreamHistory) -> None:
+    """Where a segment has an event, those before it are sealed: nothing enters them that was first
+    tried later, but for transactions, which may by an epoch of their own."""
+    there: dict[str, tuple[int, str]] = {}
+    places = stream.places()
+    known = [(t.acknowledged(), t.event) for t in stream.tried.values() if t.event in places]
+    known += [(seen.call.ended, seen.event) for seen in stream.seen()]
+    for since, event in known:
+        for segment in stream.layout.ancestors(places[event][0]):
+            if since is not None:
+                there[segment] = min(there.get(segment, (since, event)), (since, event))
+    for tried in stream.tried.values():
+        if tried.event not in places or tried.transaction is not None or tried.began is None:
+            continue
+        line, event = there.get(places[tried.event][0], (tried.began, ""))
+        if line < tried.began:
+            raise Violation(
+                "an append comes behind what is there",
+                f"{event!r} was there on line {line}, and {tried.event!r}, which was first tried "
+                f"on line {tried.began}, lies in a segment before its own",
+            )
 
 
 def _behind_what_is_there(stream: StreamHistory) -> None:

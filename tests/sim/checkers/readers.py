@@ -212,8 +212,8 @@ def check(calls: Sequence[Recorded]) -> None:
         if group.acknowledge == "checkpoint":
             _buffered_comes_again(group, streams)
             _acknowledged_in_order(group, streams)
+        _asked_for(group, calls)
         if group.acknowledge == "next":
-            _asked_for(group, calls)
             _in_hand_comes_again(group, streams)
     _one_output(calls, streams)
 
@@ -316,7 +316,10 @@ def _buffered_comes_again(group: Group, streams: dict[str, StreamHistory]) -> No
         if not drain.ok or drain.ended is None:
             continue
         for session in group.sessions:
-            for one in session.buffered() if session.joined.before(drain) else ():
+            is_asked = session.asked is not None and session.asked.began > drain.began
+            drains = is_asked and session.reader == drain.arguments.get("reader")
+            is_gone = session.joined.before(drain) and not drains
+            for one in session.buffered() if is_gone else ():
                 if not _came_again(group, streams, one):
                     raise Violation(
                         "what no checkpoint acknowledged is read again",
@@ -362,7 +365,8 @@ def _in_hand_comes_again(group: Group, streams: dict[str, StreamHistory]) -> Non
 
 
 def _asked_for(group: Group, calls: Sequence[Recorded]) -> None:
-    """Where asking for the next event acknowledges, only checkpoints of somebody have markers."""
+    """Checkpoints of somebody have markers, and where checkpoints acknowledge the group's own, too;
+    where transactions do, none has."""
     asked = {
         call.arguments["name"]
         for call in of(calls, "checkpoint")
@@ -370,7 +374,9 @@ def _asked_for(group: Group, calls: Sequence[Recorded]) -> None:
     }
     for session in group.sessions:
         for name in session.markers:
-            if name not in asked:
+            is_own = group.acknowledge == "checkpoint" and name.startswith("automatic-")
+            is_asked = group.acknowledge != "transaction" and name in asked
+            if not (is_own or is_asked):
                 raise Violation(
                     "a reader is shown the markers that somebody asked for",
                     f"{session.reader} of {group.name} was shown {name!r}",

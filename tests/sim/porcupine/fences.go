@@ -2,21 +2,18 @@ package main
 
 import "fmt"
 
-// fences returns the fencing tokens; the state is the newest one.
+// fences returns the fencing tokens; the state is the newest one, empty until somebody sets one.
 func fences(calls []*call) []*thing {
 	byStream := map[string]*thing{}
 	for _, c := range calls {
-		if c.Operation == "fence" {
-			name := c.text("stream")
+		do, name := fence(c), c.text("stream")
+		if do == nil {
+			continue
+		}
+		if byStream[name] == nil {
 			byStream[name] = &thing{name: "fence " + name}
 		}
-	}
-	for _, c := range calls {
-		if one := byStream[c.text("stream")]; one != nil {
-			if do := fence(c); do != nil {
-				one.add(c, c.Began, c.Ended, do)
-			}
-		}
+		byStream[name].add(c, c.Began, c.Ended, do)
 	}
 	var found []*thing
 	for _, name := range sorted(byStream) {
