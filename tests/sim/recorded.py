@@ -56,7 +56,8 @@ def calls_of(text: str | Iterable[str]) -> list[Recorded]:
     """Return the calls of a history in the order in which they began."""
     lines = text.removesuffix("\n").split("\n") if isinstance(text, str) else list(text)
     calls: dict[int, Recorded] = {}
-    if not lines or _object(1, lines[0]).get("history") != FORMAT:
+    version = _object(1, lines[0]).get("history") if lines else None
+    if version != FORMAT or type(version) is not int:
         raise BadHistory(f'line 1 is not {{"history":{FORMAT},...}}')
     last = 0
     open_calls: set[int] = set()
@@ -115,6 +116,8 @@ def _check_fields(at: int, line: Mapping[str, Any]) -> None:
     for name in ("process", "operation", "error"):
         if not isinstance(line.get(name, ""), str):
             raise BadHistory(f"line {at}: {name} {line[name]!r} is no text")
+    if line.get("error") == "":
+        raise BadHistory(f"line {at}: the error has no name")
 
 
 def of(calls: Sequence[Recorded], *operations: str) -> list[Recorded]:

@@ -82,8 +82,9 @@ class Story(History):
     def marker(self, reader: str, name: str) -> None:
         self.ok("next", {"checkpoint": name}, by=reader, group="g", reader=reader)
 
-    def join(self, reader: str, acknowledge: str = "next") -> None:
-        self.ok("join", by=reader, group="g", reader=reader, acknowledge=acknowledge, streams=["s"])
+    def join(self, reader: str, acknowledge: str = "next", **more: Any) -> None:
+        of = {"group": "g", "reader": reader, "acknowledge": acknowledge, "streams": ["s"]}
+        self.ok("join", by=reader, **of, **more)
 
     def leave(self, reader: str) -> None:
         self.ok("leave", by=reader, group="g", reader=reader)

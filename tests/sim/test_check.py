@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sim import check, porcupine_runs, shapes
-from tests.sim.recorded import calls_of
+from tests.sim.checkers.layouts import ENDLESS
+from tests.sim.recorded import BadHistory, calls_of
 from tests.sim.stories import Story
+
+Asked = tuple[str, dict[str, Any]]
 
 
 @pytest.fixture(params=["with Porcupine", "without"])
@@ -137,6 +141,119 @@ def test_line_that_no_checker_can_read_is_named(
     (tmp_path / "odd").write_text("\n".join(lines))
     assert check.main([str(tmp_path / "odd")]) == 1
     assert f"odd: {told}" in capsys.readouterr().out
+
+
+def of(operation: str, **arguments: Any) -> Asked:
+    return operation, arguments
+
+
+STREAM = {"stream": "s"}
+WRITES: dict[str, Any] = {**STREAM, "writer": "w", "events": [["k", "a"]]}
+GROUP = {"group": "g", "reader": "r"}
+FROM_HEAD = {"from": {"0": 0}, "to": {"0": 1}, "events": [["0", 0, "k", "a"]]}
+COPIED: dict[str, Any] = {"from": {}, "events": []}
+GOT = {"stream": "s", "position": [0, 0], "event": "a"}
+EXPECTS: dict[str, Any] = {**WRITES, "expected": {"number": 0}}
+PUT: dict[str, Any] = {"table": "t", "changes": [{"key": "k", "value": "v"}]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "refused"),
+    [
+        (of("write", **WRITES), [[0, 0]], [[0, -1]]),
+        (of("write", **WRITES), [["0", 0]], [[-1, 0]]),
+        (of("write", **WRITES), [["10", 0]], [["01", 0]]),
+        (of("write", **WRITES), [[0, 0]], [["a", 0]]),
+        (of("write", **WRITES), [[0, 0]], [[0, True]]),
+        (of("write", **WRITES), [[0, ENDLESS - 1]], [[0, ENDLESS]]),
+        (of("truncate", **STREAM, cut={}), {"0": ENDLESS}, {"0": ENDLESS + 1}),
+        (of("truncate", **STREAM, cut={}), {"0": 1}, {"0": -1}),
+        (of("truncate", **STREAM, cut={}), {"0": 1}, {"a": 1}),
+        (of("read", **STREAM), FROM_HEAD, {**FROM_HEAD, "more": 1}),
+        (of("read_copy", copy="c", **STREAM), COPIED, {**COPIED, "to": {}}),
+        (of("read_copy", copy="c", **STREAM), {**COPIED, "open": 0}, {**COPIED, "open": "0"}),
+        (of("next", **GROUP), {"checkpoint": "c"}, {"checkpoint": "c", "event": "a"}),
+        (of("next", **GROUP), GOT, {**GOT, "key": "k"}),
+        (of("update", **PUT), [[0, 0]], [["0", 0]]),
+        (of("open_writer", **STREAM, writer="w"), 0, -1),
+        (of("read_bytes", stream="b"), {"from": 0, "text": ""}, {"from": -1, "text": ""}),
+        (of("fencing_token", **STREAM), "", None),
+        (of("scale", **STREAM, seal=["0"], sealed=[[0, 1]], ranges=[[0, 1]]), 1, None),
+        (of("layout", **STREAM), {"0": [], "1": [0]}, {"a": []}),
+    ],
+)
+def test_value_of_another_form_is_refused_with_its_line(
+    asked: Asked, taken: object, refused: object
+) -> None:
+    operation, arguments = asked
+    for value in (taken, refused):
+        story = Story()
+        story.ok(operation, value, **arguments)
+        if value is taken:
+            shapes.check(calls_of(story.text()))
+        else:
+            with pytest.raises(BadHistory, match=f"^line 3: {operation} cannot have the value"):
+                shapes.check(calls_of(story.text()))
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "refused"),
+    [
+        (of("join", **GROUP, acknowledge="next", streams=["s"]), "acknowledge", "maybe"),
+        (of("read", **STREAM, to={"0": 1}), "to", {"0": "1"}),
+        (of("write", **WRITES, token="t"), "token", 7),
+        (of("write_if", **WRITES, expected={"number": 0}), "expected", {"number": -1}),
+        (of("write_if", **WRITES, expected={"position": [0, 0]}), "expected", {"position": [0]}),
+        (of("update", **PUT), "changes", [{"key": "k", "value": "v", "more": 1}]),
+        (of("update", **PUT), "changes", [{"key": "k", "value": "v", "expected": "none"}]),
+        (of("commit", transaction="t", reads=[["s", "a"]]), "reads", ["a"]),
+        (of("subscribe", **STREAM, subscriber="x", cut={"0": 0}), "cut", {"0": -1}),
+        (of("write_bytes", stream="b", writer="w", text="a;"), "text", "a;b"),
+        (of("write_bytes", stream="b", writer="w", text="a;"), "text", "\xe4;"),
+        (of("truncate_bytes", stream="b", before=0), "before", -1),
+    ],
+)
+def test_argument_of_another_form_is_refused_with_its_line(
+    asked: Asked, name: str, refused: object
+) -> None:
+    operation, arguments = asked
+    for given in (arguments, {**arguments, name: refused}):
+        story = Story()
+        story.unknown(operation, **given)
+        if given is arguments:
+            shapes.check(calls_of(story.text()))
+        else:
+            with pytest.raises(BadHistory, match=f"^line 2: {operation} cannot have '{name}'"):
+                shapes.check(calls_of(story.text()))
+
+
+def test_scale_that_names_what_it_seals_has_the_ranges() -> None:
+    story = Story()
+    story.unknown("scale", **STREAM)
+    story.unknown("scale", **STREAM, seal=["0"])
+    with pytest.raises(BadHistory, match=r"^line 4: scale lacks the argument 'sealed'"):
+        shapes.check(calls_of(story.text()))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("FencingTokenMismatch", {"token": 7}),
+        ("FencingTokenMismatch", {"position": [0, 0]}),
+        ("ConditionFailed", {"token": "t"}),
+        ("ConditionFailed", {"number": -1}),
+        ("ConditionFailed", 3),
+    ],
+)
+def test_refusal_that_tells_what_its_error_has_not_is_refused(error: str, told: object) -> None:
+    story = Story()
+    story.fail("write_if", "FencingTokenMismatch", {"token": "t"}, **EXPECTS)
+    story.fail("write_if", "ConditionFailed", {"number": 0}, **EXPECTS)
+    story.fail("write_if", "StreamSealed", **EXPECTS)
+    shapes.check(calls_of(story.text()))
+    story.fail("write_if", error, told, **EXPECTS)
+    with pytest.raises(BadHistory, match=r"^line 9: write_if cannot have the value"):
+        shapes.check(calls_of(story.text()))
 
 
 @pytest.mark.parametrize("kind", ["missing", "a folder", "cut", "not compressed", "not a text"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim import shapes
 from tests.sim.checkers import everything
 from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.violations import Violation
@@ -1087,9 +1088,9 @@ def session_that_was_fenced_writes(story: Story, bad: bool) -> None:
 def watermark_goes_back(story: Story, bad: bool) -> None:
     for time in (10, 20):
         story.ok("note_time", stream="s", writer="w", time=time)
-    story.ok("watermark", {"lower": 20, "upper": 20}, stream="s")
+    story.ok("watermark", {"lower": 20, "upper": 20, "cut": {"0": 0}}, stream="s")
     lower = 10 if bad else 20
-    story.ok("watermark", {"lower": lower, "upper": 20}, stream="s")
+    story.ok("watermark", {"lower": lower, "upper": 20, "cut": {"0": 0}}, stream="s")
 
 
 @breaks("watermarks", "a watermark waits for its writers")
@@ -1098,13 +1099,13 @@ def watermark_does_not_wait(story: Story, bad: bool) -> None:
     story.ok("note_time", stream="s", writer="v", time=20)
     if not bad:
         story.ok("forget", stream="s", writer="w")
-    story.ok("watermark", {"lower": 20, "upper": 20}, stream="s")
+    story.ok("watermark", {"lower": 20, "upper": 20, "cut": {"0": 0}}, stream="s")
 
 
 @breaks("watermarks", "a watermark is of noted times")
 def watermark_is_of_a_time_that_nobody_noted(story: Story, bad: bool) -> None:
     story.ok("note_time", stream="s", writer="w", time=10)
-    story.ok("watermark", {"lower": 11 if bad else 10, "upper": 10}, stream="s")
+    story.ok("watermark", {"lower": 11 if bad else 10, "upper": 10, "cut": {"0": 0}}, stream="s")
 
 
 @breaks("states", "updates have one order")
@@ -1571,7 +1572,7 @@ def copy_has_a_part_of_a_call(story: Story, bad: bool) -> None:
 
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
-    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.join("r", retention="automatic")
     story.write([0, 0], "a", "b")
     story.got("r", [0, 0], "a")
     story.ok("retain", {"0": 2 if bad else 1}, stream="s")
@@ -1580,7 +1581,7 @@ def retention_takes_what_no_reader_got(story: Story, bad: bool) -> None:
 
 def group_that_has_read_all(story: Story) -> None:
     """A group that holds its stream has got two events, and left."""
-    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.join("r", retention="automatic")
     story.write([0, 0], "a", "b")
     story.got("r", [0, 0], "a")
     story.got("r", [0, 1], "b")
@@ -1635,7 +1636,7 @@ def reset_that_may_never_have_been_frees_nothing_but_what_it_passes(
 
 @breaks("heads", "retention takes nothing that a group holds")
 def retention_takes_what_a_group_was_reset_behind(story: Story, bad: bool) -> None:
-    story.ok("join", by="r", group="g", reader="r", streams=["s"], retention="automatic")
+    story.join("r", retention="automatic")
     story.write([0, 0], "a", "b")
     story.ok("reset", 1, group="g", to={"s": {"0": 1 if bad else 2}})
     story.ok("retain", {"0": 2}, stream="s")
@@ -2216,6 +2217,7 @@ def test_history_that_breaks_a_promise_is_refused(case: tuple[str, str, Case]) -
     checker, promise, tell = case
     kept, broken = Story(), Story()
     tell(kept, False)
+    shapes.check(calls_of(kept.text()))
     everything.check(kept.text())
     tell(broken, True)
     with pytest.raises(Violation):

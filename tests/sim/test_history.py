@@ -76,6 +76,8 @@ INFO = '{"call":0,"step":1,"type":"info"}'
     [
         ([], "line 1"),
         (['{"history":2}'], "line 1"),
+        (['{"history":true}'], "line 1"),
+        (['{"history":1.0}'], "line 1"),
         (['{"history":1}', "{"], "line 2 is no JSON"),
         (['{"history":1}', "7"], "line 2 is no JSON object"),
         ([HEAD, '{"call":0,"step":1,"type":"info"}'], "line 2: call 0 is not open"),
@@ -87,6 +89,7 @@ INFO = '{"call":0,"step":1,"type":"info"}'
         ([HEAD, '{"call":NaN}'], "line 2 is no JSON"),
         ([HEAD, SEAL, '{"call":0,"step":1,"type":"fail"}'], "line 3 lacks 'error'"),
         ([HEAD, SEAL, '{"call":0,"error":7,"step":1,"type":"fail"}'], "line 3: error 7 is no text"),
+        ([HEAD, SEAL, '{"call":0,"error":"","step":1,"type":"fail"}'], "line 3: the error has no"),
         ([HEAD, SEAL, '{"call":0,"step":1,"type":"ok"}'], "line 3 lacks 'value'"),
         ([HEAD, SEAL, '{"call":0,"step":1,"type":"yes"}'], "line 3: no outcome is called 'yes'"),
         ([HEAD, SEAL, '{"call":0,"step":1,"type":"info","value":1}'], "line 3: .* has no 'value'"),
