@@ -90,6 +90,8 @@ def run(prefix: Prefix, name: str, plan: Plan, meter: Meter, say: Say) -> Report
 def _remove(folder: RunFolder, say: Say, *, is_interrupted: bool = False) -> int:
     """Remove the folder; a first interrupt that comes meanwhile is raised once that is done."""
     try:
+        if is_interrupted:
+            say("interrupted: the figures so far are not a result")
         say("removing what was written")
         return folder.remove()
     except KeyboardInterrupt:

@@ -41,6 +41,8 @@ _CALLS = (1_000, 1_000_000)
 _BYTES = (16 * MIB, 16 * 1024 * MIB)
 _WRITERS = (1, 256)
 _EVENT_BYTES = (48, MIB)
+_FEW = 100
+"""Of fewer operations P99 is the slowest."""
 
 
 def _between(allowed: tuple[int, int], text: Callable[[int], str]) -> str:
@@ -259,6 +261,9 @@ def _show(report: Report, prices: Prices | None) -> None:
     for found in report.measured:
         if found.ended_by in ("calls", "bytes"):
             say(f"{found.name} ended by its share of --{found.ended_by}.")
+    few = [found.name for found in report.measured if 0 < found.operations < _FEW]
+    if few:
+        say(f"Fewer than {_FEW} operations of {', '.join(few)}: their P99 is the slowest one.")
     proof, use = report.proof, report.use
     if proof.breaks:
         for text in proof.breaks:

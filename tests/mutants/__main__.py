@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only",
         metavar="TEXT",
         nargs="+",
-        default=[""],
+        default=[],
         help="those whose promise or file has one of these texts in it",
     )
     parser.add_argument(
@@ -274,7 +274,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--most",
         type=at_least_one,
-        default=record.MOST,
         help="how many of the seeds that reach a fault's place are played with it "
         f"(default: {record.MOST})",
     )
@@ -290,10 +289,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     names = {fault: f"{fault.path}: {fault.promise}" for fault in FAULTS}
-    faults = [fault for fault in FAULTS if any(text in names[fault] for text in options.only)]
-    if not faults:
-        parser.error(f"no fault has {' or '.join(options.only)} in its name; --list shows them")
-    budget = (options.simulated or record.SEEDS, options.most)
+    for text in options.only:
+        if not text or not any(text in name for name in names.values()):
+            parser.error(f"argument --only: no fault has {text!r} in its name; --list shows them")
+    faults = [
+        fault
+        for fault in FAULTS
+        if not options.only or any(text in names[fault] for text in options.only)
+    ]
+    if options.most is not None and options.simulated is None:
+        parser.error("--most is of --simulated: give that, too")
+    if options.list and options.record:
+        parser.error("--list runs nothing that --record could keep")
+    most = options.most or record.MOST
+    budget = (options.simulated or record.SEEDS, most)
     if options.record and budget != (record.SEEDS, record.MOST):
         parser.error(f"the record is of {record.SEEDS} seeds, and of {record.MOST} at most")
     if options.missing:
@@ -307,9 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     began = time.monotonic()
     if options.simulated is not None:
-        found = simulate(
-            faults, options.simulated, options.most, options.workers, is_kept=options.record
-        )
+        found = simulate(faults, options.simulated, most, options.workers, is_kept=options.record)
     else:
         found = run_faults(faults, ROOT, options.workers, is_kept=options.record)
     if options.record:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.harness.arguments import at_least_one, end_with_the_reader
+from tests.harness.arguments import at_least_one, at_least_zero, end_with_the_reader, folder_name
 from tests.sim import coverage
 from tests.sim.failures import broken, failure_of
 from tests.sim.porcupine_runs import judged_texts
-from tests.sim.running import Result, Warm, each_call, in_processes, pairs_reached, total
-from tests.sim.workloads.mix import LETTERS
+from tests.sim.running import COPIES, Result, Warm, each_call, in_processes, pairs_reached, total
+from tests.sim.workloads.mix import letters
 from tests.sim.world import Plan
 from tests.soak import records
 
@@ -23,29 +23,29 @@ def main() -> int:
     """Run the seeds; return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=at_least_one, help="how many, from --first (300)")
-    parser.add_argument("--first", type=int, help="the first seed (0)")
+    parser.add_argument("--first", type=at_least_zero, help="the first seed (0)")
     parser.add_argument("--workers", type=at_least_one, help="processes at the same time (2)")
     parser.add_argument(
-        "--seed", type=int, help="run this one alone, and print its history; the rest to stderr"
+        "--seed",
+        type=at_least_zero,
+        help="run this one alone, and print its history; the rest to stderr",
     )
     parser.add_argument("--without", action="append", default=[], help="leave out a part of it")
-    parser.add_argument(
-        "--programs",
-        type=_programs,
-        default="",
-        help="letters of those that play in the one seed",
-    )
+    parser.add_argument("--programs", help="letters of those that play in the one seed")
     parser.add_argument(
         "--each-call",
-        type=_programs,
         metavar="PROGRAMS",
         help="play these with each call of the storage in turn going wrong, in each way",
     )
     parser.add_argument("--stride", type=at_least_one, help="of --each-call: every so many-th (1)")
-    parser.add_argument("--save", type=Path, help="a folder for the histories of seeds that fail")
-    parser.add_argument("--records", type=int, nargs="+", help="print what these come to, as JSON")
+    parser.add_argument(
+        "--save", type=folder_name, help="a folder for the histories of seeds that fail"
+    )
+    parser.add_argument(
+        "--records", type=at_least_zero, nargs="+", help="print what these come to, as JSON"
+    )
     given, commit = records.parsed(parser)
-    if given.seed is None and (given.without or given.programs):
+    if given.seed is None and (given.without or given.programs is not None):
         parser.error("--without and --programs are of one seed: give --seed, too")
     if given.each_call is None and given.stride is not None:
         parser.error("--stride is of --each-call: give that, too")
@@ -54,6 +54,8 @@ def main() -> int:
     together = [f"--{name.replace('_', '-')}" for name in others if _is_given(given, name)]
     if len(together) > 1:
         parser.error(f"{together[0]} cannot be with {' and '.join(together[1:])}")
+    _check_programs(parser, "--programs", given.programs, given.seed or 0)
+    _check_programs(parser, "--each-call", given.each_call, 0)
     if given.records is not None:
         warm = Warm()
         for seed in given.records:
@@ -62,15 +64,16 @@ def main() -> int:
     if given.each_call is not None:
         return _each_call(given.each_call, given.stride or 1)
     if given.seed is not None:
-        result = Warm().run(Plan(given.seed, given.without, given.programs))
+        result = Warm().run(Plan(given.seed, given.without, given.programs or ""))
+        unknown = [part for part in given.without if part not in result.left_out]
+        if unknown and result.history:
+            parts = ", ".join(dict.fromkeys(result.parts))
+            parser.error(
+                f"argument --without: the seed has no part {unknown[0]!r}: its parts are {parts}"
+            )
         sys.stdout.write(result.history)
         failure = failure_of(result)
         told = [f"digest {result.digest}, {result.steps} steps, {result.calls} storage calls"]
-        told += [
-            f"the seed has no part {part!r}: its parts are {', '.join(result.parts)}"
-            for part in given.without
-            if part not in result.left_out
-        ]
         told.append(str(failure or "it keeps every promise that the checkers know"))
         print("\n".join(told), file=sys.stderr)
         return int(failure is not None)
@@ -114,13 +117,21 @@ def _is_given(given: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False
 
 
-def _programs(letters: str) -> str:
-    unknown = sorted({*letters} - LETTERS)
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"no program is called {unknown[0]!r}: the letters are {''.join(sorted(LETTERS))}"
+def _check_programs(
+    parser: argparse.ArgumentParser, option: str, programs: str | None, seed: int
+) -> None:
+    """Refuse programs that a seed does not have, and more than can each have a process."""
+    if programs is None:
+        return
+    known, most = letters(seed), COPIES - 1
+    unknown = sorted({*programs} - known)
+    if unknown or not programs:
+        parser.error(
+            f"argument {option}: no program of seed {seed} is called "
+            f"{unknown[0] if unknown else ''!r}: the letters are {''.join(sorted(known))}"
         )
-    return letters
+    if len(programs) > most:
+        parser.error(f"argument {option}: must be {most} programs or fewer, got {len(programs)}")
 
 
 def _each_call(programs: str, stride: int) -> int:

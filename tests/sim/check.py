@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.harness.arguments import end_with_the_reader
+from tests.harness.arguments import end_with_the_reader, folder_name
 from tests.sim import porcupine_runs, shapes
 from tests.sim.checkers import everything
 from tests.sim.checkers.violations import Violation
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.check", description=__doc__)
     parser.add_argument("histories", nargs="+", type=Path)
     parser.add_argument(
-        "--pictures", type=Path, help="a folder for Porcupine's pictures of what it refuses"
+        "--pictures", type=folder_name, help="a folder for Porcupine's pictures of what it refuses"
     )
     options = parser.parse_args(arguments)
     if options.pictures:

@@ -54,4 +54,4 @@ def failure_of(result: Result, warm: Warm | None = None) -> Failure | None:
             found = broken(other)
             if found and _kind(found) == _kind(wrong):
                 result, wrong, without = other, found, (*without, part)
-    return Failure(result, wrong, without)
+    return Failure(result, wrong, tuple(part for part in without if part in result.left_out))

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.harness.arguments import above_zero, at_least_one
+from tests.harness.arguments import above_zero, at_least_one, at_least_zero, folder_name
 from tests.soak import records
 from tests.soak.rounds import AUDITOR, CAST, SPARK
 from tests.soak.running import Outcome, Run
@@ -28,10 +28,12 @@ def main() -> int:
         "--minutes", type=above_zero, default=1.0, help="how long, and to the round's end (1)"
     )
     parser.add_argument("--storage", choices=sorted(STORAGES), default="disk", help="(disk)")
-    parser.add_argument("--seed", type=int, help="decides programs and faults, not their times")
+    parser.add_argument(
+        "--seed", type=at_least_zero, help="decides programs and faults, not their times"
+    )
     parser.add_argument("--size", type=at_least_one, default=10, help="how much a round does (10)")
     parser.add_argument("--cast", nargs="+", choices=list(CAST), default=list(CAST), help="(all)")
-    parser.add_argument("--save", type=Path, help="a folder for the histories, compressed")
+    parser.add_argument("--save", type=folder_name, help="a folder for the histories, compressed")
     given, commit = records.parsed(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes end, too
     seed = int(time.time()) if given.seed is None else given.seed

@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.harness import spark_environments
+from tests.harness.arguments import at_least_one
 from tests.harness.jvm import clean_environment
 from tests.harness.spark_environments import LOWEST, OLDER, REPOSITORY, SPARKS, Spark, run_quietly
 from tests.versions.records import KEPT, PAGE, Record, take
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=every,
         help=f"{', '.join(every)} (the default), or a Python such as python3.13",
     )
-    parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--workers", type=at_least_one, default=2, help="processes (default: 2)")
     parser.add_argument("--no-record", action="store_true", help="keep no record")
     parser.add_argument("--short", action="store_true", help=f"a minute of {OLDER.minor} alone")
     options = parser.parse_args(arguments)

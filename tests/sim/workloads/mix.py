@@ -110,7 +110,9 @@ def _scene(seed: int) -> dict[str, Maker]:
     return dict(zip("123", scenes[number % len(scenes)], strict=False))
 
 
-LETTERS = frozenset({*_catalog(random.Random(0), "next"), *"123", *crowd.SCENE})
+def letters(seed: int) -> frozenset[str]:
+    """Return the letters of all programs that a seed can play."""
+    return frozenset({*_catalog(random.Random(0), "next"), *_scene(seed), *crowd.SCENE})
 
 
 def play(world: World) -> None:

@@ -101,6 +101,10 @@ def test_table_says_what_was_measured_proved_and_spent(run: CommandLine) -> None
     assert status == 0, error
     assert "Not measured" not in error
     assert [line.split("  ")[0] for line in text.splitlines()[1:7]] == [*WORKLOADS, "read back"]
+    rows = [line.split() for line in text.splitlines()[1:6]]
+    few = [name for name, operations, *_ in rows if int(operations.replace(",", "")) < 100]
+    assert few
+    assert f"Fewer than 100 operations of {', '.join(few)}: their P99 is the slowest one." in text
     assert "none of the" in text
     assert re.search(r"This run took .* PUT, .* GET, .*: \$0\.0", text)
 
@@ -261,6 +265,7 @@ def test_a_signal_ends_the_run_and_leaves_nothing(
         _, error = process.communicate(timeout=300)
     assert shell_status(process.returncode) == 128 + number
     assert "Traceback" not in error
+    assert "interrupted: the figures so far are not a result\n" in error
     assert files(tmp_path) == ["mine"]
 
 
@@ -282,6 +287,7 @@ def test_a_first_interrupt_of_the_clean_up_lets_it_end_and_a_second_one_says_wha
         run_bench(
             Prefix(str(tmp_path), meter, said.append), "run", Plan(bounds, 1, 100), meter, say
         )
+    assert said.count("interrupted: the figures so far are not a result") == 1
     if interrupts == 1:
         assert files(tmp_path) == []
     else:
