@@ -79,6 +79,7 @@ class RealLife(Life):
     """A program in a thread of a real process."""
 
     package = pravega_spark
+    pinned_for = "5 minutes"
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def archivist(rounds: int) -> Body:
             life.wait(draw.choice((1.0, 10.0, 200.0 if is_begun else 1.0)))
 
             def backup(manager: Any = manager, target: str = target, more: bool = is_update) -> Any:
-                return manager.backup(target, life.copied, update=more)
+                return manager.backup(target, life.copied, update=more, keep=life.pinned_for)
 
             amid = draw.choice((life.strike_soon, life.pause_soon, bool))
             amid()
