@@ -14,6 +14,7 @@ from tests.sim.workloads import (
     backups,
     byte_streams,
     crowd,
+    ends,
     event_times,
     folds,
     groups,
@@ -49,6 +50,8 @@ _SCENES_APART = 15
 """Of so many seeds some play a scene each."""
 _CROWD_AT = 4
 """The remainder of the seeds that play the crowd."""
+_ENDS_AT = 1
+"""The remainder of the seeds that play a group with an end."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -110,7 +113,9 @@ def _scene(seed: int) -> dict[str, Maker]:
 
 def letters(seed: int) -> frozenset[str]:
     """Return the letters of all programs that a seed can play."""
-    return frozenset({*_catalog(random.Random(0), "next"), *_scene(seed), *crowd.SCENE})
+    return frozenset(
+        {*_catalog(random.Random(0), "next"), *_scene(seed), *crowd.SCENE, *ends.SCENE}
+    )
 
 
 def play(world: World) -> None:
@@ -126,6 +131,8 @@ def play(world: World) -> None:
         names = list(_scene(world.plan.seed))
     elif is_crowd:
         names = list(crowd.SCENE)
+    elif world.plan.seed % _SCENES_APART == _ENDS_AT:
+        names = list(ends.SCENE)
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
@@ -135,7 +142,8 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
-    catalog |= {**_scene(world.plan.seed), **crowd.programs(acknowledge)}
+    catalog |= _scene(world.plan.seed)
+    catalog |= {**crowd.programs(acknowledge), **ends.programs(acknowledge)}
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()
