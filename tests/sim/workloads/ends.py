@@ -23,6 +23,7 @@ def founder(acknowledge: str) -> Body:
     def body(life: Life) -> None:
         draw, state, manager = life.source, life.state, life.manager()
         stream = stream_of(life)
+        stream_of(life, life.other)  # of the transactions that acknowledge, also without a member
         if "end" not in state:
             _write(life, stream, draw.randint(4, 10))
             tail = life.until_it_works(stream.tail)
