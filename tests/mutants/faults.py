@@ -367,6 +367,13 @@ READER_GROUPS = (
         ("unit/reader_groups/test_reader_step.py",),
     ),
     Fault(
+        "a group that ends at a cut reads nothing behind it",
+        "reader_groups/segments.py",
+        "return None if offset == END else max(offset, 0)",
+        "return None",
+        ("unit/reader_groups/test_group_update.py",),
+    ),
+    Fault(
         "a segment that its reader gives away is in the checkpoints that wait for the reader",
         "reader_groups/transitions.py",
         "return replace(checkpoint, positions={**checkpoint.positions, **offsets})",

@@ -36,7 +36,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
             *("maintain", "backup", "read_copy", "live_on", "write_bytes", "read_bytes"),
             *("truncate_bytes", "update_stream", "delete_stream", "sweep_scope"),
             *("update_settings", "update_group", "stream_cuts"),
-            *("create_group",),
+            *("create_group", "cancel_checkpoints"),
             *("update_table", "delete_table", "restore"),
         ),
         ("ok",),
@@ -45,7 +45,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = {
 """What each verb has to end with at least once."""
 
 
-IN_SCENES = frozenset("123456789")
+IN_SCENES = frozenset("123456789FGP")
 """The letters of programs that meet at one point by intent: which others they meet is not asked."""
 LONG_RUN = 300
 """Seeds from which on nothing may be left out but what ``NOT_REACHED`` names."""

@@ -245,7 +245,7 @@ OPERATIONS: dict[str, tuple[dict[str, Shape], Shape]] = {
         for name in (
             *("compact", "sweep", "sweep_scope", "maintain", "update_settings"),
             *("update_group", "update_watermark", "delete_table"),
-            *("create", "sweep_transactions"),
+            *("create", "sweep_transactions", "cancel_checkpoints"),
         )
     },
 }

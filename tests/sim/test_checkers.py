@@ -493,6 +493,55 @@ def group_begins_before_its_start(story: Story, bad: bool) -> None:
     story.got("r", [0, 0], "a")
 
 
+@breaks("readers", "a group ends where it was told")
+def group_reads_behind_its_end(story: Story, bad: bool) -> None:
+    three_events(story)
+    end = {"s": {"0": 1 if bad else 2}}
+    story.ok("create_group", group="g", streams={"s": {}}, ends=end)
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.got("r", [0, 1], "b")
+    story.ok("next", by="r", group="g", reader="r")
+    story.ok("drain", by="r", group="g", reader="r")
+
+
+@breaks("readers", "a group ends where it was told")
+def group_reads_a_segment_that_came_after_its_end(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.write([1, 0], "d")
+    story.ok("layout", {"0": [], "1": ["0"]}, stream="s")
+    end = {"0": 3} if bad else {"1": 1}
+    story.ok("create_group", group="g", streams={"s": {}}, ends={"s": end})
+    story.join("r")
+    for position, event in (([0, 0], "a"), ([0, 1], "b"), ([0, 2], "c"), ([1, 0], "d")):
+        story.got("r", position, event)
+
+
+@breaks("readers", "a group ends where it was told")
+def group_reads_behind_its_end_after_a_reset(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 1}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if bad:
+        story.got("r", [0, 1], "b")
+
+
+@breaks("readers", "each event is read at least once")
+def group_does_not_reach_its_end(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 2}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [0, 1], "b")
+    story.ok("next", by="r", group="g", reader="r")
+    story.ok("drain", by="r", group="g", reader="r")
+
+
 @breaks("readers", "each event is read at least once")
 def group_passes_over_an_event_after_a_reset(story: Story, bad: bool) -> None:
     three_events(story)

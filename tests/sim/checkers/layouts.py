@@ -42,6 +42,14 @@ class Layout:
             return offset < cut[segment]
         return any(segment in self.ancestors(named) for named in cut)
 
+    def behind(self, position: tuple[str, int], cut: Mapping[str, int]) -> bool:
+        """Return whether a position lies at a cut or behind it: in a segment that the cut names,
+        or in one that came after such a segment."""
+        segment, offset = position
+        if segment in cut:
+            return offset >= cut[segment]
+        return not self.ancestors(segment).isdisjoint(cut)
+
     def beyond(
         self,
         cut: Mapping[str, int],

@@ -75,6 +75,8 @@ class Group:
     acknowledge: str = "next"
     start: dict[str, dict[str, int]] = field(default_factory=dict)
     """Where it began in each stream, if the history shows it."""
+    ends: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it ends in each stream that goes on for it no further."""
     sessions: list[Session] = field(default_factory=list)
     checkpoints: list[Recorded] = field(default_factory=list)
     cuts: list[Recorded] = field(default_factory=list)
@@ -128,6 +130,7 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
             if former is not None:
                 group.acknowledge = former.acknowledge
                 group.start = dict(call.arguments.get("to") or {})
+                group.ends = former.ends
         if call.operation in ("update_group", "reset") and call.may_have_happened:
             changes.setdefault(name, []).append(call)
             for (of_group, _), known in open_sessions.items():
@@ -135,6 +138,9 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
                     session.changes.append(call)
         if call.operation == "create_group":
             group.start = dict(call.arguments["streams"])
+            group.ends = (
+                dict(call.arguments.get("ends") or {}) if call.may_have_happened else group.ends
+            )
         reader = call.arguments.get("reader", "")
         mine = open_sessions.setdefault((name, reader), {})
         """By process: an id that expired may join again elsewhere before the first one knows."""
@@ -205,6 +211,7 @@ def check(calls: Sequence[Recorded]) -> None:
         _in_session(group)
         _not_expired(group)
         _nothing_skipped(group, streams)
+        _nothing_behind_its_end(group, streams)
         _by_key(group, streams)
         _again(group, streams)
         _told_once(group)
@@ -264,6 +271,8 @@ def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
                 if since is None or since > drain.began or place is None:
                     continue
                 if stream.layout.before(place, start) or stream.is_truncated(place):
+                    continue
+                if stream.layout.behind(place, group.ends.get(name, {})):
                     continue
                 if (name, event) not in handed:
                     raise Violation(
@@ -430,6 +439,16 @@ def _nothing_skipped(group: Group, streams: dict[str, StreamHistory]) -> None:
                 f"group {group.name} passed over {due}..{offset - 1} of {lane}: {one.call}",
             )
         furthest[lane] = max(offset, furthest.get(lane, offset))
+
+
+def _nothing_behind_its_end(group: Group, streams: dict[str, StreamHistory]) -> None:
+    """Nothing reaches a reader that lies at the group's end or behind it."""
+    for one in group.handed:
+        end = group.ends.get(one.stream)
+        if end is not None and streams[one.stream].layout.behind(one.position, end):
+            raise Violation(
+                "a group ends where it was told", f"{one.position} is not before {end}: {one.call}"
+            )
 
 
 def _by_key(group: Group, streams: dict[str, StreamHistory]) -> None:

@@ -59,7 +59,8 @@ def deleter(life: Life) -> None:
     """Write to the second stream, and delete it while the group reads it; perhaps the group goes on
     without it."""
     draw, state = life.source, life.state
-    _wait_for_the_group(life)
+    if not groups.is_there(life):
+        return
     stream = life.manager().stream(life.brief)
     if "is_written" not in state:
         writer = life.until_it_works(stream.create_writer)
@@ -85,23 +86,12 @@ def writer(life: Life) -> None:
     appends.nameless_writer(25, waits=(0.5, 2.0))(life)
 
 
-def checkpointer(life: Life) -> None:
-    """Ask for checkpoints all the time."""
-    _wait_for_the_group(life)
-    groups.checkpointer(8, waits=(0.5, 5.0))(life)
-
-
-def _wait_for_the_group(life: Life) -> None:
-    while life.group not in life.made:
-        life.wait(1.0)
-
-
 def programs(acknowledge: str) -> Mapping[str, Callable[[], Body]]:
     """Return what makes each program of the scene, by its letter."""
     return {
         "4": lambda: member(acknowledge, _EAGER, _BEHIND),
         "9": lambda: member(acknowledge, _SLOW),
-        "5": lambda: checkpointer,
+        "5": lambda: groups.eager_checkpointer,
         "6": lambda: writer,
         "7": lambda: layouts.scaler(16, waits=(0.2, 2.0, 4.0)),
         "8": lambda: deleter,

@@ -10,6 +10,9 @@ from tests.sim.answers import cut_of, position_of
 from tests.sim.lives import Body, Life
 from tests.sim.workloads.common import stream_of, text_of
 
+_CREATED_SECONDS = 100.0
+"""For a group to be created: who does so may have been killed for good."""
+
 
 def member(acknowledge: str, seconds: float) -> Body:
     """Return a program that reads in the group for a time, by ids that all members use."""
@@ -33,32 +36,52 @@ def member(acknowledge: str, seconds: float) -> Body:
     return body
 
 
-def opened(life: Life, acknowledge: str, streams: Sequence[str] = (), **other: Any) -> Any:
-    """Return the group; create it before, from its streams' first events on, whoever else does."""
+def opened(
+    life: Life,
+    acknowledge: str,
+    streams: Sequence[str] = (),
+    end: tuple[str, Any] | None = None,
+    **other: Any,
+) -> Any:
+    """Return the group; create it before, from its streams' first events on, whoever else does.
+
+    ``end`` is the cut at which it ends in each of them, as a text and as histories have it.
+    """
     manager = life.manager()
     if life.group not in life.made:
-        _create(life, manager, acknowledge, streams or [life.stream], other)
+        names = streams or [life.stream]
+        told: dict[str, Any] = {"streams": {name: {} for name in names}}
+        given: Any = names
+        if end is not None:
+            given = dict.fromkeys(names, (None, end[0]))
+            told["ends"] = dict.fromkeys(names, end[1])
+        create = partial(
+            manager.create_reader_group,
+            life.group,
+            given,
+            acknowledge=acknowledge,
+            retention=life.group_retention,
+            **{"checkpoint_interval": "10 s", **other},
+        )
+        _create(life, create, told)
     life.made.add(life.group)
     return life.until_it_works(lambda: manager.reader_group(life.group))
 
 
-def _create(
-    life: Life, manager: Any, acknowledge: str, streams: Sequence[str], other: dict[str, Any]
-) -> None:
-    create = partial(
-        manager.create_reader_group,
-        life.group,
-        streams,
-        acknowledge=acknowledge,
-        retention=life.group_retention,
-        **{"checkpoint_interval": "10 s", **other},
-    )
+def _create(life: Life, create: Callable[[], Any], told: dict[str, Any]) -> None:
     while True:
-        starts: dict[str, Any] = {stream: {} for stream in streams}
-        is_done, error = life.call("create_group", create, group=life.group, streams=starts)
+        is_done, error = life.call("create_group", create, group=life.group, **told)
         if is_done or type(error).__name__ == "ConfigMismatch":
             return
         life.wait(1.0)
+
+
+def is_there(life: Life) -> bool:
+    """Wait for the group, which somebody else creates; return whether it is there."""
+    until = life.now() + int(_CREATED_SECONDS * 1e9)
+    while life.group not in life.made and life.now() < until:
+        life.wait(1.0)
+    return life.group in life.made
 
 
 def join(life: Life, group: Any, reader_id: str, acknowledge: str) -> Any:
@@ -271,3 +294,9 @@ def checkpointer(rounds: int, waits: Sequence[float] = (1.0, 10.0)) -> Body:
                 life.call("update_group", update, group=life.group)
 
     return body
+
+
+def eager_checkpointer(life: Life) -> None:
+    """Ask for checkpoints all the time, once the group is there."""
+    if is_there(life):
+        checkpointer(8, waits=(0.5, 5.0))(life)

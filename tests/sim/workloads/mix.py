@@ -14,6 +14,7 @@ from tests.sim.workloads import (
     backups,
     byte_streams,
     crowd,
+    ends,
     event_times,
     folds,
     groups,
@@ -48,8 +49,10 @@ _TOGETHER = (
 all that one promise needs."""
 _SCENES_APART = 15
 """Of so many seeds some play a scene each."""
-_CROWD_AT, _TAKEN_OVER_AT = 4, 7
+_ENDS_AT, _CROWD_AT, _TAKEN_OVER_AT = 1, 4, 7
 """The remainders of the seeds whose scene has a group of its own kind."""
+_MOST_LOST = 0.05
+"""The most answers that are lost where readers do not wait long for one."""
 
 
 def _catalog(draw: random.Random, acknowledge: str) -> dict[str, Maker]:
@@ -112,7 +115,9 @@ def _scene(seed: int) -> dict[str, Maker]:
 
 def letters(seed: int) -> frozenset[str]:
     """Return the letters of all programs that a seed can play."""
-    return frozenset({*_catalog(random.Random(0), "next"), *_scene(seed), *crowd.SCENE})
+    return frozenset(
+        {*_catalog(random.Random(0), "next"), *_scene(seed), *crowd.SCENE, *ends.SCENE}
+    )
 
 
 def play(world: World) -> None:
@@ -124,12 +129,17 @@ def play(world: World) -> None:
         acknowledge = ("next", "checkpoint")[number % 2]
     elif at == _TAKEN_OVER_AT:
         acknowledge = taken_over.CASTS[number % len(taken_over.CASTS)].acknowledge
+    if at in (_CROWD_AT, _TAKEN_OVER_AT):  # who waits a second for each answer reads whole logs
+        weather = world.bucket.weather
+        weather.lose_answer = min(weather.lose_answer, _MOST_LOST)
     catalog = _catalog(draw, acknowledge)
     hosts = [world.host() for _ in range(2)]
     if at in _SCENES:
         names = list(_scene(world.plan.seed))
     elif at == _CROWD_AT:
         names = list(crowd.SCENE)
+    elif at == _ENDS_AT:
+        names = list(ends.SCENE)
     elif draw.random() < 0.6:
         names = [*draw.choice(_TOGETHER), *draw.choices(list(catalog), k=draw.randint(0, 1))]
     else:
@@ -139,7 +149,8 @@ def play(world: World) -> None:
             if name in names:
                 names += others
     names = list(world.plan.programs or names)
-    catalog |= {**_scene(world.plan.seed), **crowd.programs(acknowledge)}
+    catalog |= _scene(world.plan.seed)
+    catalog |= {**crowd.programs(acknowledge), **ends.programs(acknowledge)}
     world.has_long_waits = "l" in names
     for number, name in enumerate(names):
         host, body = draw.choice(hosts), catalog[name]()

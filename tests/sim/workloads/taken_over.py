@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tests.sim.lives import Body, Life
-from tests.sim.workloads import appends, crowd, groups
+from tests.sim.workloads import appends, groups
 from tests.sim.workloads.common import KEYS, stream_of
 from tests.sim.workloads.overtaken import Scene, fast_one, slow_one
 
@@ -181,5 +181,5 @@ CASTS = (
     _two("next", Scene(_STAGED, write_by_id, open_id)),
     _two("next", Scene(_COMMIT, read_by_id, join_by_id)),
     _two("transaction", Scene(_PREPARED, read_in_transactions, abort_and_read)),
-    Cast("checkpoint", (lambda: lonely_reader, lambda: crowd.checkpointer)),
+    Cast("checkpoint", (lambda: lonely_reader, lambda: groups.eager_checkpointer)),
 )
