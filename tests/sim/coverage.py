@@ -57,6 +57,7 @@ NOT_REACHED: Mapping[str, str] = {
     "failpoint sweep.archived": "many records: tests/unit/engine/stream/test_archived_records.py",
     "failpoint sweep.segment": "2,048 files: tests/unit/engine/log/test_sweep_record.py",
     "failpoint synchronizer.compact": "no verb: tests/unit/engine/state/test_synchronizer.py",
+    "outcome commit CommitUnknown": "cleaned up: tests/unit/txn/test_transaction_decisions.py",
     "outcome update CommitUnknown": "cleaned up: tests/unit/key_value/test_conditional_updates.py",
 }
 """What no seed reaches, and why: the test that does."""
