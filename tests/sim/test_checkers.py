@@ -309,6 +309,14 @@ def retention_forgets_the_slower_of_two_subscribers(story: Story, bad: bool) -> 
     story.ok("retain", {"0": 2}, stream="s")
 
 
+@breaks("heads", "retention takes nothing that a subscriber holds")
+def retention_takes_more_than_one_by_size_took(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("subscribe", stream="s", subscriber="g", cut={})
+    story.ok("retain", {"0": 1}, stream="s", policy="size")
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+
+
 @breaks("heads", "a round of retention decides again where somebody has subscribed")
 def retention_is_refused_for_who_came_after_its_decision(story: Story, bad: bool) -> None:
     story.write([0, 0], "a")
@@ -720,6 +728,32 @@ def event_of_a_committed_transaction_comes_again(story: Story, bad: bool) -> Non
     story.got("q", [0, 0], "a")
 
 
+@breaks("readers", "an acknowledged event is not read again")
+def event_of_a_transaction_comes_again_after_a_reset_and_another_one(
+    story: Story, bad: bool
+) -> None:
+    three_events(story)
+    story.join("r", "transaction")
+    story.got("r", [0, 0], "a")
+    story.commit("t", reads=[["s", "a"]])
+    story.ok("reset", group="g", to={"s": {"0": 0}})
+    for reader in ("q", "p"):
+        story.join(reader, "transaction")
+        story.got(reader, [0, 0], "a")
+        if bad and reader == "q":
+            story.commit("u", reads=[["s", "a"]])
+        story.expire(reader)
+
+
+@breaks("readers", "a transaction acknowledges what a reader got")
+def transaction_acknowledges_what_nobody_got(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.join("r", "transaction")
+    if not bad:
+        story.got("r", [0, 0], "a")
+    story.commit("t", reads=[["s", "a"]])
+
+
 @breaks("checkpoints", "a checkpoint lies where its markers were")
 def cut_lies_before_what_came_before_the_marker(story: Story, bad: bool) -> None:
     three_events(story)
@@ -956,6 +990,15 @@ def conditional_append_lands_elsewhere(story: Story, bad: bool) -> None:
         expected={"position": [0, 0 if bad else 1]},
         events=[["k", "b"]],
     )
+
+
+@breaks("conditions", "a conditional append lands where expected")
+def conditional_append_comes_although_another_segment_has_moved_on(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.write([1, 0], "x", key="l")
+    expected = {"cut": {"0": 1, "1": 0 if bad else 1}}
+    who: dict[str, Any] = {"stream": "s", "writer": "w", "events": [["k", "b"]]}
+    story.ok("write_if", [[0, 1]], expected=expected, **who)
 
 
 @breaks("conditions", "a refusal names a position of that moment")
@@ -1355,10 +1398,10 @@ def positions_of_a_writer_are_disordered(story: Story, bad: bool) -> None:
 
 @breaks("order", "events of a key are in write order")
 def positions_of_a_writer_are_disordered_over_a_scale(story: Story, bad: bool) -> None:
-    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
     first, second = _two_writes(story)
     first.ok([[1 if bad else 0, 0]])
     second.ok([[0 if bad else 1, 0]])
+    story.ok("layout", {"0": [], "1": ["0"], "2": ["0"]}, stream="s")
 
 
 def _two_writes(story: Story) -> list[Call]:
@@ -1375,6 +1418,39 @@ def positions_of_a_call_are_disordered(story: Story, bad: bool) -> None:
 
 
 # --------------------------------------------------------------------- seals, bytes and copies
+
+
+@breaks("seals", "no event enters what is sealed")
+def event_enters_a_segment_that_was_read_to_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    value = {"from": {"0": 0}, "to": {"0": ENDLESS}, "events": [[0, 0, "k", "a"]]}
+    story.ok("read", value, stream="s")
+    story.write([0, 1] if bad else [1, 0], "b")
+
+
+@breaks("seals", "no event enters what is sealed")
+def event_enters_a_segment_that_has_a_successor(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.ok("layout", {"0": [], "1": ["0"]}, stream="s")
+    story.write([0 if bad else 1, 1 if bad else 0], "b")
+
+
+@breaks("linearizable", "calls have one order")
+def conditional_append_is_elsewhere_behind_a_sealed_segment(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.scale(["0"], [[0.0, 1.0]])
+    who: dict[str, Any] = {"stream": "s", "writer": "v", "events": [["k", "b"]]}
+    story.ok("write_if", [[1, 0]], expected={"position": [1, 1 if bad else 0]}, **who)
+    events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
+    value = {"from": {}, "to": {"0": ENDLESS, "1": 1}, "events": events}
+    story.ok("read", value, stream="s")
+
+
+@breaks("linearizable", "calls have one order")
+def fence_is_refused_although_its_condition_held(story: Story, bad: bool) -> None:
+    story.ok("fence", stream="s", token="a")
+    expected = "a" if bad else "b"
+    story.fail("fence", "FencingTokenMismatch", stream="s", token="c", expected=expected)
 
 
 @breaks("seals", "no event enters what is sealed")
@@ -1422,6 +1498,14 @@ def acknowledged_bytes_are_lost(story: Story, bad: bool) -> None:
     story.bytes_written("a;")
     story.bytes_written("b;")
     story.bytes_read("a;" if bad else "a;b;")
+
+
+@breaks("byte_streams", "acknowledged is there")
+def bytes_are_lost_behind_a_head_between_two_tokens(story: Story, bad: bool) -> None:
+    story.bytes_written("a;b;")
+    story.ok("truncate_bytes", stream="b", before=4)
+    story.bytes_written("c;")
+    story.bytes_read("" if bad else "c;", start=4)
 
 
 @breaks("byte_streams", "exists exactly once")
@@ -1706,6 +1790,15 @@ def event_of_an_id_is_there_without_the_one_before(story: Story, bad: bool) -> N
     story.unknown("write", stream="s", writer="w", events=[["k", "a"]])
     story.unknown("write", stream="s", writer="w", events=[["k", "b"]])
     story.read(*(["b"] if bad else ["a", "b"]))
+
+
+@breaks("order", "events of a writer have no gap")
+def read_up_to_a_cut_lacks_an_event_of_an_id_before_it(story: Story, bad: bool) -> None:
+    story.ok("open_writer", 0, stream="s", writer="w")
+    story.ok("write", [[0, 0]], stream="s", writer="w", events=[["k", "a"]])
+    story.ok("write", [[1, 0]], stream="s", writer="w", events=[["l", "b"]])
+    cut = {"0": 1 if bad else 0, "1": 1}
+    story.read((1, 0, "l", "b"), end=cut)
 
 
 @breaks("checkpoints", "a checkpoint is shown to every reader")
@@ -2164,6 +2257,18 @@ def head_of_a_copy_is_none_of_the_stream(story: Story, bad: bool) -> None:
     value = {"from": {"0": 1 if bad else 0}, "events": [] if bad else [[0, 0, "k", "a"]]}
     story.ok("read_copy", value, copy="c", stream="s")
     story.read("a")
+
+
+@breaks("copies", "a copy begins where its stream did")
+def head_of_a_copy_is_of_no_truncation_that_may_have_come(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.begin("truncate", stream="s", cut={"0": 2 if bad else 1})
+    story.read("a", "b", "c")
+    story.ok("backup", copy="c")
+    value = {"from": {"0": 1}, "events": [[0, 1, "k", "b"], [0, 2, "k", "c"]]}
+    if bad:
+        value = {"from": {"0": 3}, "events": []}
+    story.ok("read_copy", value, copy="c", stream="s")
 
 
 @breaks("copies", "a copy has nothing from nowhere")

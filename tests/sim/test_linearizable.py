@@ -63,6 +63,21 @@ def test_events_that_nobody_saw_do_not_multiply_the_search() -> None:
     assert is_linearizable(with_unseen_events(60))
 
 
+def with_unseen_updates(count: int) -> History:
+    """Return one of a shared state, and of processes that died: an answer shows every second."""
+    history = History()
+    for number in range(count):
+        history.invoke(f"p{number}", "update_state", state="s", update=f"u{number}").unknown()
+    shown = [f"u{number}" for number in range(0, count, 2)]
+    history.invoke("q", "fetch_updates", state="s").ok(shown)
+    return history
+
+
+@pytest.mark.medium
+def test_updates_of_unknown_outcome_do_not_multiply_the_search() -> None:
+    assert is_linearizable(with_unseen_updates(60))
+
+
 def test_events_that_nobody_saw_come_where_no_seen_one_is() -> None:
     history = History()
     more: dict[str, Any] = {"stream": "s", "writer": "w"}
@@ -122,9 +137,12 @@ def test_porcupine_says_of_each_history_what_our_search_says(tmp_path: Path) -> 
 
 @pytest.mark.medium
 @pytest.mark.usefixtures("porcupine")
-def test_unseen_events_do_not_multiply_the_search_of_porcupine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", [with_unseen_events(60), with_unseen_updates(60)])
+def test_what_is_unseen_does_not_multiply_the_search_of_porcupine(
+    history: History, tmp_path: Path
+) -> None:
     path = tmp_path / "unseen"
-    with_unseen_events(60).save(path)
+    history.save(path)
     (report,) = porcupine_runs.judged([path], "-limit", "20s")
     assert report["result"] == "ok"
 

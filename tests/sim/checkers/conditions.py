@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.streams import Position, StreamHistory, placed, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
@@ -19,7 +20,7 @@ def check(calls: Sequence[Recorded]) -> None:
         if "position" in expected:
             _of_position(stream, call, placed(expected["position"]))
         elif "cut" in expected:
-            _of_cut(call, expected["cut"])
+            _of_cut(stream, call, expected["cut"])
         else:
             _of_number(calls, call, expected["number"])
 
@@ -30,11 +31,24 @@ def _told(call: Recorded, name: str) -> Any:
     return call.value.get(name) if is_refusal else None
 
 
-def _of_cut(call: Recorded, expected: Mapping[str, int]) -> None:
+def _of_cut(stream: StreamHistory, call: Recorded, expected: Mapping[str, int]) -> None:
+    """The cut is the tail: in no segment that it names is an event behind it."""
     if call.ok:
         first = placed(call.value[0])
         if first[0] in expected and first[1] != expected[first[0]]:
             raise Violation("a conditional append lands where expected", f"at {first} in {call}")
+        for event, (segment, offset) in stream.places().items():
+            tried = stream.tried.get(event)
+            since = tried.acknowledged() if tried is not None and not tried.transaction else None
+            if (
+                since is not None
+                and since < call.began
+                and offset >= expected.get(segment, ENDLESS)
+            ):
+                raise Violation(
+                    "a conditional append lands where expected",
+                    f"{event!r} at {(segment, offset)} was there on line {since}: {call}",
+                )
     if _told(call, "cut") == expected:
         raise Violation("a refusal has another position", f"{call}")
 

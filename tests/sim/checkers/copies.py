@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.sim.checkers.streams import Position, StreamHistory, Tried, placed, streams_of
+from tests.sim.checkers.streams import Cut, Position, StreamHistory, Tried, placed, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
 
@@ -53,7 +53,19 @@ def _check(calls: Sequence[Recorded], stream: StreamHistory, read: Recorded) -> 
         if owed and event not in found and _is_behind(stream, tried, place, read):
             raise Violation("a copy lacks nothing that was acknowledged", f"{event!r}: {read}")
     _whole_batches(stream, found, read)
-    _in_order(stream, read)
+    _in_order(stream, read, _heads(calls, stream))
+
+
+def _heads(calls: Sequence[Recorded], stream: StreamHistory) -> list[Cut]:
+    """Return all heads that the stream may have had, none if they are not known."""
+    open_calls = [
+        call
+        for call in of(calls, "truncate", "retain")
+        if call.arguments["stream"] == stream.name and call.may_have_happened and not call.ok
+    ]
+    if any(call.operation == "retain" for call in open_calls):
+        return []
+    return [*stream.heads_until(), *(call.arguments["cut"] for call in open_calls)]
 
 
 def _is_behind(stream: StreamHistory, tried: Tried, place: Position | None, read: Recorded) -> bool:
@@ -64,10 +76,9 @@ def _is_behind(stream: StreamHistory, tried: Tried, place: Position | None, read
     return not stream.layout.before(place, start)
 
 
-def _in_order(stream: StreamHistory, read: Recorded) -> None:
+def _in_order(stream: StreamHistory, read: Recorded, heads: Sequence[Cut]) -> None:
     """It has each segment without a gap from its head on, and after those before it; its head is
     none that the stream never had."""
-    heads = stream.heads_until()
     lost = stream.layout.beyond(read.value["from"], heads, stream.places().values())
     if lost is not None and heads:
         raise Violation("a copy begins where its stream did", f"{lost} is before {read}")

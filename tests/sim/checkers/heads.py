@@ -317,5 +317,9 @@ def _head_before(
         and call.arguments["stream"] == stream.name
         and call.may_have_happened
         and call.began < retain.ended
-        and (call.operation == "truncate" or any(call.before(s) for s in its))
+        and (
+            call.operation == "truncate"
+            or call.arguments.get("policy", "consumption") != "consumption"
+            or any(call.before(s) for s in its)
+        )
     ]

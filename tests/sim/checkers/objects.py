@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
+from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.search import Object, Operation, State, Step
 from tests.sim.checkers.streams import StreamHistory, placed, streams_of
 from tests.sim.checkers.violations import Violation
@@ -168,7 +169,7 @@ def _fence(call: Recorded) -> Step | None:
             return lambda state: None if state == token or told not in (None, state) else state
         return None
     if call.outcome == "fail":
-        if call.error != "ConditionFailed":
+        if call.error not in ("ConditionFailed", "FencingTokenMismatch") or expected is None:
             return None
         return lambda state: None if state == expected else state
     if call.ok:
@@ -177,25 +178,31 @@ def _fence(call: Recorded) -> Step | None:
 
 
 def _states(calls: Sequence[Recorded]) -> Iterator[Object]:
-    """The state is the list of updates."""
+    """The state is the list of updates.
+
+    An update of unknown outcome that no answer shows need not have happened; another one came where
+    the longest answer has it.
+    """
     for name in sorted({c.arguments["state"] for c in of(calls, "update_state")}):
-        operations = []
-        for call in of(calls, "update_state", "fetch_updates"):
-            if call.arguments["state"] == name:
-                step = _state(call)
-                if step is not None:
-                    operations.append(_operation(call, step))
+        every = of(calls, "update_state", "fetch_updates")
+        mine = [call for call in every if call.arguments["state"] == name]
+        longest = max((tuple(call.value) for call in mine if call.ok), key=len, default=())
+        steps = [(call, _state(call, longest)) for call in mine]
+        operations = [_operation(call, step) for call, step in steps if step is not None]
         yield Object(f"state {name}", (), operations)
 
 
-def _state(call: Recorded) -> Step | None:
-    known = tuple(call.value) if call.ok else None
-    if call.operation == "fetch_updates":
-        return (lambda state: state if state == known else None) if call.ok else None
-    update = (call.arguments["update"],)
+def _state(call: Recorded, longest: tuple[str, ...]) -> Step | None:
+    update = call.arguments.get("update")
     if call.ok:
-        return lambda state: (*known, *update) if state == known else None  # type: ignore[misc]
-    return (lambda state: (*state, *update)) if call.may_have_happened else None  # type: ignore[misc]
+        known = tuple(call.value)
+        after = known if call.operation == "fetch_updates" else (*known, update)
+    elif call.may_have_happened and update in longest:
+        known = longest[: longest.index(update)]
+        after = (*known, update)
+    else:
+        return None
+    return lambda state: after if state == known else None
 
 
 # ------------------------------------------------------------------- segments: conditional appends
@@ -313,9 +320,8 @@ def _refusal(call: Recorded, segment: str, keys: Set[str | None]) -> Operation |
 
 
 def _tail(call: Recorded, segment: str) -> Operation | None:
-    if call.arguments.get("to") is not None or segment not in call.value["to"]:
-        return None
-    return _is(call, call.value["to"][segment])
+    end = call.value["to"].get(segment, ENDLESS)
+    return None if call.arguments.get("to") is not None or end == ENDLESS else _is(call, end)
 
 
 # ----------------------------------------------- streams: transactions of several keys, with reads

@@ -118,7 +118,9 @@ def _no_gap(stream: StreamHistory, read: Read, named: set[str]) -> None:
         if tried.writer not in named:
             continue
         if event not in present:
-            gone.setdefault(tried.writer, event)
+            place = stream.places().get(event)
+            if read.to_the_tail or (place and stream.layout.before(place, read.end)):
+                gone.setdefault(tried.writer, event)
         elif tried.writer in gone:
             raise Violation(
                 "events of a writer have no gap",

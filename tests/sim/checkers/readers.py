@@ -222,7 +222,25 @@ def check(calls: Sequence[Recorded]) -> None:
         _asked_for(group, calls)
         if group.acknowledge == "next":
             _in_hand_comes_again(group, streams)
+    _what_was_got(calls)
     _one_output(calls, streams)
+
+
+def _what_was_got(calls: Sequence[Recorded]) -> None:
+    """A transaction acknowledges what a reader got before its commit."""
+    got: dict[tuple[str, str], Recorded] = {}
+    for call in of(calls, "next"):
+        if call.ok and call.value and "event" in call.value:
+            pair = call.value["stream"], call.value["event"]
+            got[pair] = min(got.get(pair, call), call, key=lambda one: one.ended or 0)
+    for commit in of(calls, "commit"):
+        for stream, event in commit.arguments.get("reads") or () if commit.ok else ():
+            first = got.get((stream, event))
+            if first is None or not first.before(commit):
+                raise Violation(
+                    "a transaction acknowledges what a reader got",
+                    f"nobody got {event!r} of {stream} before {commit}",
+                )
 
 
 def _one_output(calls: Sequence[Recorded], streams: dict[str, StreamHistory]) -> None:
@@ -549,6 +567,7 @@ def _is_committed(group: Group, first: Handed, second: Handed) -> bool:
     return any(
         call.ok
         and call.before(second.call)
+        and not call.before(first.call)  # that was before a reset
         and [first.stream, first.event] in call.arguments["reads"]
         for call in group.commits
     )

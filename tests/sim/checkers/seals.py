@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from tests.sim.checkers.layouts import ENDLESS
 from tests.sim.checkers.streams import StreamHistory, streams_of
 from tests.sim.checkers.violations import Violation
 from tests.sim.recorded import Recorded, of
@@ -38,6 +39,8 @@ def check(calls: Sequence[Recorded]) -> None:
                     "no event enters what is sealed",
                     f"{event!r} of line {began} is in segment {segment}, after {scale}",
                 )
+    for stream in streams.values():
+        _stay_sealed(calls, stream)
     for scale in of(calls, "scale"):
         _repeated(scale, scales, calls)
     for name in sorted({call.arguments["stream"] for call in of(calls, "segments")}):
@@ -45,6 +48,25 @@ def check(calls: Sequence[Recorded]) -> None:
     for call in of(calls, "autoscale"):
         if call.ok and call.value is not None and call.value < call.arguments["minimum"]:
             raise Violation("automatic scaling leaves the minimum of segments", f"{call}")
+
+
+def _stay_sealed(calls: Sequence[Recorded], stream: StreamHistory) -> None:
+    """Nothing enters a segment that was read to its end, or that a layout has a successor of."""
+    sealed: dict[str, Recorded] = {}
+    for read in stream.reads if not stream.is_deleted else ():
+        for segment in (s for s, end in read.end.items() if end == ENDLESS and read.to_the_tail):
+            sealed.setdefault(segment, read.call)
+    for call in of(calls, "layout"):
+        if call.ok and call.arguments["stream"] == stream.name and not stream.is_deleted:
+            for segment in {str(one) for above in call.value.values() for one in above}:
+                sealed[segment] = min(sealed.get(segment, call), call, key=lambda one: one.began)
+    for event, began, segment in _landed(stream):
+        told = sealed.get(segment)
+        if told is not None and told.ended is not None and told.ended < began:
+            raise Violation(
+                "no event enters what is sealed",
+                f"{event!r} of line {began} is in segment {segment}, after {told}",
+            )
 
 
 def _no_commit(stream: StreamHistory, seal: Recorded) -> None:

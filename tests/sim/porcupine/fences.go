@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // fences returns the fencing tokens; the state is the newest one, empty until somebody sets one.
 func fences(calls []*call) []*thing {
@@ -32,7 +35,7 @@ func fence(c *call) step {
 	case "fence":
 		expected, isConditional := c.Arguments["expected"]
 		isConditional = isConditional && expected != nil
-		if c.Error == "ConditionFailed" {
+		if isConditional && (c.Error == "ConditionFailed" || c.Error == "FencingTokenMismatch") {
 			return func(state string) (string, bool) { return state, state != text(expected) }
 		}
 		if c.mayHaveHappened() {
@@ -57,7 +60,8 @@ func fence(c *call) step {
 	return nil
 }
 
-// states returns the shared states; the state is the list of their updates.
+// states returns the shared states; the state is the list of their updates. One of unknown outcome
+// that no answer shows need not have happened; another one came where the longest answer has it.
 func states(calls []*call) []*thing {
 	byName := map[string]*thing{}
 	for _, c := range calls {
@@ -66,13 +70,29 @@ func states(calls []*call) []*thing {
 			byName[name] = &thing{name: "state " + name}
 		}
 	}
+	longest := map[string][]any{}
+	for _, c := range calls {
+		isState := c.Operation == "update_state" || c.Operation == "fetch_updates"
+		if known := c.Value; isState && c.ok() && len(list(known)) > len(longest[c.text("state")]) {
+			longest[c.text("state")] = list(known)
+		}
+	}
 	for _, c := range calls {
 		one := byName[c.text("state")]
 		if one == nil || !c.mayHaveHappened() {
 			continue
 		}
+		before := list(c.Value)
+		if !c.ok() {
+			all := longest[c.text("state")]
+			at := slices.Index(all, c.Arguments["update"])
+			if at < 0 {
+				continue
+			}
+			before = all[:at]
+		}
 		known := ""
-		for _, update := range list(c.Value) {
+		for _, update := range before {
 			known += fmt.Sprintf("%q,", update)
 		}
 		switch c.Operation {
@@ -82,9 +102,8 @@ func states(calls []*call) []*thing {
 			}
 		case "update_state":
 			update := fmt.Sprintf("%q,", c.text("update"))
-			ok := c.ok()
 			one.add(c, c.Began, c.Ended, func(state string) (string, bool) {
-				return state + update, !ok || state == known
+				return state + update, state == known
 			})
 		}
 	}

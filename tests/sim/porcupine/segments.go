@@ -5,6 +5,9 @@ import (
 	"sort"
 )
 
+// readToItsEnd stands in a cut for the end of a segment, wherever that is.
+const readToItsEnd = 1 << 62
+
 // segments returns those of a stream to which somebody appends on a condition.
 //
 // The state is the next offset, and how many unseen events came. An event that may be there and that
@@ -102,7 +105,8 @@ func segments(calls []*call, s *stream) []*thing {
 			}
 		}
 		for _, r := range s.reads {
-			if end, named := r.to[segment]; named && r.call.Arguments["to"] == nil {
+			end, named := r.to[segment]
+			if named && number(end) != readToItsEnd && r.call.Arguments["to"] == nil {
 				is(r.call, number(end))
 			}
 		}
