@@ -309,6 +309,15 @@ def retention_forgets_the_slower_of_two_subscribers(story: Story, bad: bool) -> 
     story.ok("retain", {"0": 2}, stream="s")
 
 
+@breaks("heads", "retention takes nothing that a group holds")
+def retention_takes_what_lies_behind_the_start_of_a_group(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a", "b")
+    story.ok("create_group", group="g", streams={"s": {"0": 1}})
+    who: dict[str, Any] = {"group": "g", "reader": "r", "acknowledge": "next", "streams": ["s"]}
+    story.ok("join", retention="automatic", **who)
+    story.ok("retain", {"0": 2 if bad else 1}, stream="s")
+
+
 @breaks("heads", "retention takes nothing that a subscriber holds")
 def retention_takes_more_than_one_by_size_took(story: Story, bad: bool) -> None:
     story.write([0, 0], "a", "b")
@@ -539,6 +548,21 @@ def group_reads_behind_its_end_after_a_reset(story: Story, bad: bool) -> None:
 
 
 @breaks("readers", "each event is read at least once")
+def group_that_ends_in_a_sealed_segment_lacks_an_event(story: Story, bad: bool) -> None:
+    """No layout says that the other segment came after it."""
+    three_events(story)
+    story.scale(["0"], [[0.0, 1.0]])
+    story.write([1, 0], "d")
+    story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 2}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
+    if not bad:
+        story.got("r", [0, 1], "b")
+    story.ok("next", by="r", group="g", reader="r")
+    story.ok("drain", by="r", group="g", reader="r")
+
+
+@breaks("readers", "each event is read at least once")
 def group_does_not_reach_its_end(story: Story, bad: bool) -> None:
     three_events(story)
     story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 2}})
@@ -743,6 +767,17 @@ def event_of_a_transaction_comes_again_after_a_reset_and_another_one(
         if bad and reader == "q":
             story.commit("u", reads=[["s", "a"]])
         story.expire(reader)
+
+
+@breaks("readers", "a group begins where it was told")
+def group_begins_before_a_reset_that_no_unknown_one_follows(story: Story, bad: bool) -> None:
+    three_events(story)
+    story.ok("create_group", group="g", streams={"s": {}})
+    if not bad:
+        story.unknown("reset", group="g", to={"s": {"0": 0}})  # and it comes after the other one
+    story.ok("reset", group="g", to={"s": {"0": 1}})
+    story.join("r")
+    story.got("r", [0, 0], "a")
 
 
 @breaks("readers", "a transaction acknowledges what a reader got")
@@ -1444,6 +1479,16 @@ def conditional_append_is_elsewhere_behind_a_sealed_segment(story: Story, bad: b
     events = [[0, 0, "k", "a"], [1, 0, "k", "b"]]
     value = {"from": {}, "to": {"0": ENDLESS, "1": 1}, "events": events}
     story.ok("read", value, stream="s")
+
+
+@breaks("linearizable", "calls have one order")
+def refusal_tells_a_cut_with_a_segment_that_was_read_to_its_end(story: Story, bad: bool) -> None:
+    story.write([0, 0], "a")
+    story.scale(["0"], [[0.0, 0.5], [0.5, 1.0]])
+    who: dict[str, Any] = {"stream": "s", "writer": "v", "events": [["k", "b"]]}
+    story.write([1, 0], "x")
+    told = {"cut": {"0": ENDLESS, "1": 0 if bad else 1, "2": 0}}
+    story.fail("write_if", "ConditionFailed", told, expected={"cut": {"0": 0}}, **who)
 
 
 @breaks("linearizable", "calls have one order")

@@ -216,6 +216,11 @@ def _held_by_groups(calls: Sequence[Recorded], stream: StreamHistory, retain: Re
     for group, join in holding.items():
         gone = [head for call, head in stream.heads if call.began < (join.ended or 0)]
         gone += [
+            call.arguments["streams"].get(stream.name, {})
+            for call in of(calls, "create_group")
+            if call.arguments["group"] == group and call.may_have_happened
+        ]
+        gone += [
             call.arguments["cut"]
             for call in of(calls, "truncate")
             if call.arguments["stream"] == stream.name and call.may_have_happened

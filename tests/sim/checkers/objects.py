@@ -314,9 +314,8 @@ def _refusal(call: Recorded, segment: str, keys: Set[str | None]) -> Operation |
         if was == (segment, actual):
             return _operation(call, lambda _: None)
         return _is(call, actual)
-    if "cut" in call.value and segment in call.value["cut"]:
-        return _is(call, call.value["cut"][segment])
-    return None
+    end = call.value.get("cut", {}).get(segment, ENDLESS)
+    return None if end == ENDLESS else _is(call, end)
 
 
 def _tail(call: Recorded, segment: str) -> Operation | None:

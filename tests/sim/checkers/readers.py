@@ -177,8 +177,9 @@ def groups_of(calls: Sequence[Recorded]) -> list[Group]:
         group = found[number]
         if any(c.arguments["group"] == group.name and reset.may_be_amid(c) for c in asked):
             before = [one for one in found[:number] if one.name == group.name]
-            for one in (*before[-1:], group):
-                one.is_told_apart = False
+            after = [one for one in found[number + 1 :] if one.name == group.name]
+            for one in (*before[-1:], group, *(after if reset.by is None else ())):
+                one.is_told_apart = False  # a reset of unknown outcome may come at any later time
     return found
 
 
@@ -290,7 +291,9 @@ def _all_of_it(group: Group, streams: dict[str, StreamHistory]) -> None:
                     continue
                 if stream.layout.before(place, start) or stream.is_truncated(place):
                     continue
-                if stream.layout.behind(place, group.ends.get(name, {})):
+                end = group.ends.get(name, {})
+                is_unknown = end and place[0] not in (*end, *stream.layout.segments)
+                if is_unknown or stream.layout.behind(place, end):
                     continue
                 if (name, event) not in handed:
                     raise Violation(

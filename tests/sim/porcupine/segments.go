@@ -100,8 +100,8 @@ func segments(calls []*call, s *stream) []*thing {
 					}
 				}
 				is(c, offset)
-			} else if offset, named := object(told["cut"])[segment]; named {
-				is(c, number(offset))
+			} else if end, named := object(told["cut"])[segment]; named && number(end) != readToItsEnd {
+				is(c, number(end))
 			}
 		}
 		for _, r := range s.reads {
