@@ -63,7 +63,7 @@ class Life(ABC):
     copied = ""
     """What its backups take: the root, or a scope."""
     pinned_for = "7 days"
-    """How long a backup that was killed holds what it copies, as nobody may go on with it."""
+    """How long a backup that was killed holds what it copies, if nobody goes on with it."""
     group_retention = "none"
     """Of the groups that it creates."""
     changes_groups = False

@@ -553,18 +553,16 @@ def group_that_ends_in_a_sealed_segment_lacks_an_event(story: Story, bad: bool) 
     three_events(story)
     story.scale(["0"], [[0.0, 1.0]])
     story.write([1, 0], "d")
-    story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 2}})
-    story.join("r")
-    story.got("r", [0, 0], "a")
-    if not bad:
-        story.got("r", [0, 1], "b")
-    story.ok("next", by="r", group="g", reader="r")
-    story.ok("drain", by="r", group="g", reader="r")
+    _drained_up_to_an_end(story, bad)
 
 
 @breaks("readers", "each event is read at least once")
 def group_does_not_reach_its_end(story: Story, bad: bool) -> None:
     three_events(story)
+    _drained_up_to_an_end(story, bad)
+
+
+def _drained_up_to_an_end(story: Story, bad: bool) -> None:
     story.ok("create_group", group="g", streams={"s": {}}, ends={"s": {"0": 2}})
     story.join("r")
     story.got("r", [0, 0], "a")

@@ -113,12 +113,13 @@ def _no_gap(stream: StreamHistory, read: Read, named: set[str]) -> None:
     if not read.is_whole(stream.layout):
         return
     present = {seen.event for seen in read.seen}
+    places = {} if read.to_the_tail else stream.places()
     gone: dict[str, str] = {}
     for event, tried in stream.tried.items():
         if tried.writer not in named:
             continue
         if event not in present:
-            place = stream.places().get(event)
+            place = places.get(event)
             if read.to_the_tail or (place and stream.layout.before(place, read.end)):
                 gone.setdefault(tried.writer, event)
         elif tried.writer in gone:

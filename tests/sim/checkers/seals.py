@@ -32,13 +32,6 @@ def check(calls: Sequence[Recorded]) -> None:
     for scale in scales:
         _whole(scale)
         _same_epoch(scale, scales, of(calls, "scale"))
-        stream = streams.get(scale.arguments["stream"])
-        for event, began, segment in _landed(stream) if stream is not None else ():
-            if segment in scale.arguments["seal"] and (scale.ended or 0) < began:
-                raise Violation(
-                    "no event enters what is sealed",
-                    f"{event!r} of line {began} is in segment {segment}, after {scale}",
-                )
     for stream in streams.values():
         _stay_sealed(calls, stream)
     for scale in of(calls, "scale"):
@@ -51,22 +44,36 @@ def check(calls: Sequence[Recorded]) -> None:
 
 
 def _stay_sealed(calls: Sequence[Recorded], stream: StreamHistory) -> None:
-    """Nothing enters a segment that was read to its end, or that a layout has a successor of."""
+    """Nothing enters a segment that was sealed, as a scale, a read or a layout shows it."""
     sealed: dict[str, Recorded] = {}
-    for read in stream.reads if not stream.is_deleted else ():
-        for segment in (s for s, end in read.end.items() if end == ENDLESS and read.to_the_tail):
-            sealed.setdefault(segment, read.call)
-    for call in of(calls, "layout"):
-        if call.ok and call.arguments["stream"] == stream.name and not stream.is_deleted:
-            for segment in {str(one) for above in call.value.values() for one in above}:
-                sealed[segment] = min(sealed.get(segment, call), call, key=lambda one: one.began)
+    for segment, call in _sealed(calls, stream):
+        sealed[segment] = min(sealed.get(segment, call), call, key=lambda one: one.ended or 0)
     for event, began, segment in _landed(stream):
         told = sealed.get(segment)
-        if told is not None and told.ended is not None and told.ended < began:
+        if told is not None and (told.ended or 0) < began:
             raise Violation(
                 "no event enters what is sealed",
                 f"{event!r} of line {began} is in segment {segment}, after {told}",
             )
+
+
+def _sealed(calls: Sequence[Recorded], stream: StreamHistory) -> Iterator[tuple[str, Recorded]]:
+    """Yield segments, each with a call that has sealed it, has read it to its end, or was told of a
+    successor."""
+    mine = [call for call in calls if call.ok and call.arguments.get("stream") == stream.name]
+    for scale in of(mine, "scale"):
+        for segment in scale.arguments.get("seal", ()):
+            yield segment, scale
+    if stream.is_deleted:
+        return
+    for read in stream.reads:
+        for segment, end in read.end.items():
+            if end == ENDLESS and read.to_the_tail:
+                yield segment, read.call
+    for layout in of(mine, "layout"):
+        for above in layout.value.values():
+            for segment in above:
+                yield str(segment), layout
 
 
 def _no_commit(stream: StreamHistory, seal: Recorded) -> None:
